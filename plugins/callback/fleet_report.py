@@ -1,0 +1,65 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Callback plugin: end every play with a table of the endpoints it saw."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: fleet_report
+type: aggregate
+short_description: A table of endpoints at the end of a play
+description:
+  - Collects what the endpoint modules returned and prints one table, also when a host failed.
+version_added: 0.1.0
+author: The llm_fleet engineers
+requirements:
+  - Enable it with C(callbacks_enabled) in ansible.cfg.
+"""
+
+from typing import Any
+
+from ansible.plugins.callback import CallbackBase
+from ansible_collections.dank.llm_fleet.plugins.module_utils._table import HEADINGS, cells, table
+
+
+class CallbackModule(CallbackBase):
+    """Keeps the newest row of each (host, endpoint) and prints them in the order first seen."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "aggregate"
+    CALLBACK_NAME = "dank.llm_fleet.fleet_report"
+    CALLBACK_NEEDS_ENABLED = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def _take(self, host: str, result: Any) -> None:
+        if not isinstance(result, dict):
+            return
+        for item in result.get("results") or []:
+            self._take(host, item)
+        rows = result.get("endpoints") if isinstance(result.get("endpoints"), list) else []
+        if isinstance(result.get("endpoint"), dict):
+            rows = [*rows, result["endpoint"]]
+        for row in rows:
+            if isinstance(row, dict) and {"name", "unit", "shape"} <= set(row):
+                before = self._rows.get((host, row["name"]), {})
+                probes = row.get("probes") or before.get("probes") or []
+                self._rows[host, row["name"]] = {**row, "probes": probes}
+
+    def v2_runner_on_ok(self, result: Any) -> None:
+        """A task that went well may hold rows."""
+        self._take(result._host.get_name(), result._result)
+
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
+        """A broken truth carries its row too."""
+        self._take(result._host.get_name(), result._result)
+
+    def v2_playbook_on_stats(self, stats: Any) -> None:
+        """Print the table, if any endpoint was seen."""
+        if self._rows:
+            lines = [cells(host, row) for (host, _name), row in self._rows.items()]
+            self._display.banner("ENDPOINTS")
+            self._display.display(table(HEADINGS, lines))

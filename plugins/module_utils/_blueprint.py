@@ -1,0 +1,200 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From what the inventory says of an endpoint to the blueprint of an era."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _envfile, _envspec
+from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, blueprint_digest, sha256_text
+from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_json
+from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import UnitSpec, render
+
+__all__ = ["Declared", "Paths", "draw", "dry_run", "effective_env", "find_runtime"]
+
+FILE_KEYS = {"MODEL_FILE": "model", "MMPROJ_FILE": "mmproj", "LORA_FILE": "lora", "SPEC_DRAFT_MODEL": "drafter"}
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Where an endpoint's files lie on its host."""
+
+    endpoint: str
+    etc: str = "/etc/llm-fleet"
+    state: str = "/var/lib/llm-fleet"
+    runtimes: str = "/opt/llm-fleet/runtimes"
+    launchers: str = "/opt/llm-fleet/launchers"
+    units: str = "/etc/systemd/system"
+
+    @property
+    def unit(self) -> str:
+        """The unit's name."""
+        return f"{self.endpoint}.service"
+
+    @property
+    def unit_file(self) -> str:
+        """The unit file."""
+        return os.path.join(self.units, self.unit)
+
+    @property
+    def env_file(self) -> str:
+        """The env file that the unit reads."""
+        return os.path.join(self.etc, f"{self.endpoint}.env")
+
+    @property
+    def store(self) -> str:
+        """The folder of the endpoint's eras."""
+        return os.path.join(self.state, self.endpoint)
+
+    def launcher(self, text: str) -> str:
+        """A launcher is named by its content, so that an old era keeps the one it was proven with."""
+        return os.path.join(self.launchers, sha256_text(text)[:12], "serve-llamacpp")
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What the inventory says of one endpoint; ``payload`` is ``{name, dir, files}``, durations are seconds."""
+
+    name: str
+    engine: str
+    env: Mapping[str, Any]
+    runtime: str
+    payload: Mapping[str, Any]
+    user: str
+    launcher: str
+    rungs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    deadline_s: int = 300
+    settle_s: float = 2.0
+    chat: Mapping[str, Any] = field(default_factory=dict)
+    drop_ins: Sequence[str] = ()
+    timeout_stop_s: int = 180
+    restart_sec: int = 10
+
+
+def effective_env(declared: Declared, rung: str | None) -> dict[str, Any]:
+    """The inventory's env lines with a rung's lines over them; an unknown rung is a FleetError that lists the known."""
+    env = dict(declared.env)
+    if rung is not None:
+        if rung not in declared.rungs:
+            known = ", ".join(sorted(declared.rungs)) or "none declared"
+            raise FleetError(
+                f"endpoint {declared.name} has no rung {rung!r}",
+                expected=f"one of: {known}",
+                found=rung,
+                remedy=f"Name one of these, or add it under llm_endpoints.{declared.name}.rungs",
+            )
+        env.update(declared.rungs[rung])
+    return env
+
+
+def find_runtime(prefix: str, name: str) -> dict[str, Any] | None:
+    """``{name, path, server_bin, digest, version}`` of the runtime's built tree, or None when there is none."""
+    link = os.path.join(prefix, name)
+    if not os.path.exists(link):
+        return None
+    path = os.path.realpath(link)
+    build = read_json(os.path.join(path, "build.json"))
+    if build is None:
+        raise FleetError(
+            f"runtime {name} at {path} has no build.json",
+            expected="a tree that runtime_build finished",
+            remedy="Run site.yml with --tags runtime",
+        )
+    return {
+        "name": name,
+        "path": path,
+        "server_bin": build["server_bin"],
+        "digest": build["digest"],
+        "version": build["version"],
+    }
+
+
+def dry_run(launcher_text: str, env: Mapping[str, str]) -> list[str]:
+    """The argv that the launcher would run in this environment, nothing started; its refusal is a FleetError."""
+    argv = ["/usr/bin/bash", "-s"]
+    bare = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(
+        argv,
+        input=launcher_text,
+        env={**bare, **env, "LLM_FLEET_DRY_RUN": "1"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise FleetError(f"the launcher refuses this env: {done.stderr.strip() or f'exit {done.returncode}'}")
+    return done.stdout.splitlines()
+
+
+def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
+    """The blueprint of the era that ``declared`` (with ``rung``) asks for, on this host as it is.
+
+    Raises a FleetError when a rule between env keys is broken, the runtime is not built, or the launcher
+    refuses (a file missing, a key unknown).
+    """
+    runtime = find_runtime(paths.runtimes, declared.runtime)
+    if runtime is None:
+        raise FleetError(
+            f"runtime {declared.runtime} of endpoint {declared.name} is not on this host",
+            expected=os.path.join(paths.runtimes, declared.runtime),
+            found="no such tree",
+            remedy="Run site.yml, which builds it first",
+        )
+    given = _envspec.normalise(declared.engine, effective_env(declared, rung))
+    env = _envspec.derive(
+        declared.engine, given, declared.payload["dir"], declared.payload["files"], runtime["server_bin"]
+    )
+    problems = _envspec.check(declared.engine, env)
+    if problems:
+        raise FleetError(f"endpoint {declared.name}: " + " ".join(problems))
+    argv = dry_run(declared.launcher, env)
+    env_text = _envfile.render(env)
+    spec = UnitSpec(
+        endpoint=declared.name,
+        user=declared.user,
+        launcher=paths.launcher(declared.launcher),
+        env_file=paths.env_file,
+        restart_sec=declared.restart_sec,
+        timeout_start_s=declared.deadline_s,
+        timeout_stop_s=declared.timeout_stop_s,
+    )
+    files = [
+        {
+            "path": os.path.join(declared.payload["dir"], file["name"]),
+            "role": file["role"],
+            "sha256": file.get("sha256") or file.get("sha256_prefix"),
+        }
+        for file in declared.payload["files"]
+    ]
+    digest = blueprint_digest(
+        {
+            "env": env_text,
+            "unit": render(spec, ""),
+            "launcher": sha256_text(declared.launcher),
+            "runtime": runtime["digest"],
+            "payload": files,
+        }
+    )
+    facts = {
+        "endpoint": declared.name,
+        "engine": declared.engine,
+        "env": env,
+        "argv": argv,
+        "shape": _envspec.shape(declared.engine, env),
+        "runtime": runtime,
+        "payload": {"name": declared.payload["name"], "files": files},
+        "deadline_s": declared.deadline_s,
+        "settle_s": declared.settle_s,
+        "chat": dict(declared.chat),
+        "drop_ins": list(declared.drop_ins),
+        "rung": rung,
+    }
+    return Blueprint(digest, env_text, render(spec, digest), declared.launcher, facts)

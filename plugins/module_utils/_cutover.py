@@ -1,0 +1,180 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The part of a deploy that touches a running endpoint: put files, restart, wait, prove, and go back on failure."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc, _systemd
+from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
+from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
+from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era
+from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._io import atomic_write, make_dirs, read_optional
+from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import Verdict, probe_chat
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, chain, first_broken, observe
+
+__all__ = ["Say", "api_of", "await_health", "gate_drop_ins", "gate_port", "prove", "put_files", "remove_files"]
+
+Say = Callable[[str], None]
+
+
+def api_of(env: dict[str, str]) -> Api:
+    """The endpoint as reached from its own host; the API key, if one is set, is read from its file."""
+    address = env.get("BIND_ADDR", "127.0.0.1")
+    key = None
+    if env.get("API_KEY_FILE"):
+        data = read_optional(env["API_KEY_FILE"])
+        if not data or not data.strip():
+            raise FleetError(f"API_KEY_FILE {env['API_KEY_FILE']}", expected="a file with a key", found="none")
+        key = data.split()[0].decode()
+    return Api("127.0.0.1" if address in ("0.0.0.0", "::", "") else address, int(env["LISTEN_PORT"]), key)
+
+
+def gate_port(unit: str, port: int) -> None:
+    """Refuse when anything but ``unit`` listens on the port: it would answer in the endpoint's place."""
+    others = [owner for owner in _proc.listeners(port) if owner.unit != unit]
+    if others:
+        who = "; ".join(f"pid {o.pid} of {o.unit or 'no unit'}: {o.command}" for o in others)
+        raise FleetError(
+            f"port {port} is taken",
+            expected=f"a free port, or {unit} alone on it",
+            found=who,
+            remedy="Stop that process by its id (systemctl stop its unit), or give the endpoint another LISTEN_PORT",
+            gate="port",
+        )
+
+
+def gate_drop_ins(unit: str, state: _systemd.UnitState, declared: list[str]) -> None:
+    """Refuse an undeclared drop-in before anything is touched: it would override what is deployed."""
+    strange = sorted(set(state.drop_in_paths) - set(declared))
+    if strange:
+        raise FleetError(
+            f"unit {unit} has a drop-in that nobody declared",
+            expected=", ".join(declared) or "no drop-in",
+            found=", ".join(strange),
+            remedy="Move it away, or declare it under the endpoint's drop_ins",
+            gate="drop-ins",
+        )
+
+
+def put_launcher(blueprint: Blueprint, paths: Paths) -> None:
+    """Write the launcher under its content's name; nothing runs it yet."""
+    path = paths.launcher(blueprint.launcher_text)
+    if read_optional(path) != blueprint.launcher_text.encode():
+        make_dirs(os.path.dirname(path))
+        atomic_write(path, blueprint.launcher_text.encode(), mode=0o755)
+
+
+def put_files(blueprint: Blueprint, paths: Paths) -> None:
+    """Write launcher, env file and unit file where they are not already so, and have systemd read them."""
+    put_launcher(blueprint, paths)
+    for path, text in ((paths.env_file, blueprint.env_text), (paths.unit_file, blueprint.unit_text)):
+        if read_optional(path) != text.encode():
+            make_dirs(os.path.dirname(path))
+            atomic_write(path, text.encode(), mode=0o644)
+    _systemd.daemon_reload()
+    _systemd.enable(paths.unit)
+
+
+def remove_files(paths: Paths, timeout_s: float) -> None:
+    """Undo a first deploy that failed: the unit is stopped and its two files are gone; the era keeps their text."""
+    _systemd.stop_and_disable(paths.unit, timeout_s=timeout_s)
+    for path in (paths.unit_file, paths.env_file):
+        if os.path.lexists(path):
+            os.unlink(path)
+    _systemd.daemon_reload()
+
+
+def await_health(unit: str, api: Api, deadline_s: float, say: Say) -> _systemd.UnitState:
+    """Wait until the unit runs and ``/health`` answers 200; a start that ends or repeats fails at once."""
+    started = time.monotonic()
+    last = "nothing yet"
+    while True:
+        state = _systemd.show(unit)
+        waited = time.monotonic() - started
+        if state.n_restarts > 0 or state.active_state in ("failed", "inactive"):
+            raise FleetError(
+                f"{unit} does not stay up",
+                expected="a server that runs until /health answers 200",
+                found=f"{state.words}, exit status {state.exit_status}, {state.n_restarts} restarts",
+                remedy="Its last words:\n" + _systemd.journal(unit, state.invocation_id),
+                gate="health",
+            )
+        if state.running:
+            answer = api.get("/health", timeout_s=5)
+            if answer.status == 200:
+                return state
+            last = answer.words
+        if waited > deadline_s:
+            raise FleetError(
+                f"{unit} is not healthy",
+                expected=f"HTTP 200 from /health within {deadline_s:g} s",
+                found=last,
+                remedy="Its last words:\n" + _systemd.journal(unit, state.invocation_id),
+                gate="health",
+            )
+        say(f"waiting for health, {waited:.0f} s of {deadline_s:g} s: {last[:80]}")
+        time.sleep(0.1 if waited < 5 else 1.0)
+
+
+def prove(era: Era, paths: Paths, say: Say, *, fresh: bool) -> tuple[list[Link], list[Verdict]]:
+    """Health, the chain of truth, the chat probe; ``fresh`` also holds the start to be the same one afterwards.
+
+    Raises a FleetError at the first broken link or failed probe.
+    """
+    facts = era.blueprint.facts
+    api = api_of(facts["env"])
+    before = await_health(paths.unit, api, facts["deadline_s"], say)
+    say("truth: unit, process, socket, answer")
+    links = chain(
+        era, paths.unit, paths.unit_file, observe(paths.unit, paths.unit_file, paths.env_file, api), facts["drop_ins"]
+    )
+    broken = first_broken(links)
+    if broken is not None:
+        raise FleetError(
+            f"truth of {paths.unit}: {broken.name}",
+            expected=broken.expected,
+            found=broken.found,
+            remedy=broken.remedy,
+            gate="truth",
+            links=[link.as_dict() for link in links],
+        )
+    say("probe: chat")
+    chat = facts["chat"]
+    verdict = probe_chat(api, facts["env"]["ALIAS"], max_tokens=chat["max_tokens"], timeout_s=chat["timeout_s"])
+    if not verdict.ok:
+        raise FleetError(
+            f"probe chat of {paths.unit}",
+            expected="a non-empty answer",
+            found=verdict.evidence,
+            gate="probes",
+            probes=[verdict.as_dict()],
+        )
+    if fresh:
+        _hold(paths.unit, before, facts["settle_s"], say)
+    return links, [verdict]
+
+
+def _hold(unit: str, before: _systemd.UnitState, settle_s: float, say: Say) -> None:
+    """The start that was proven must still be the one that runs after ``settle_s`` seconds."""
+    say(f"hold: {settle_s:g} s on the same start")
+    time.sleep(settle_s)
+    after = _systemd.show(unit)
+
+    def start(state: _systemd.UnitState) -> dict[str, Any]:
+        return {"pid": state.main_pid, "invocation": state.invocation_id, "restarts": state.n_restarts}
+
+    if start(after) != start(before) or not after.running:
+        raise FleetError(
+            f"{unit} did not hold",
+            expected=start(before),
+            found={**start(after), "state": after.words},
+            remedy="Its last words:\n" + _systemd.journal(unit, before.invocation_id),
+            gate="hold",
+        )

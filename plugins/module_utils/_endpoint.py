@@ -1,0 +1,291 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One endpoint on its host: what is asked for, what is there, what has to be done, and doing it."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc, _systemd
+from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, Paths, draw, find_runtime
+from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
+    Say,
+    api_of,
+    gate_drop_ins,
+    gate_port,
+    prove,
+    put_files,
+    put_launcher,
+    remove_files,
+)
+from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, EraStore
+from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock, make_dirs, read_optional
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, chain, first_broken, observe
+
+__all__ = ["Plan", "converge", "decide", "look", "require_era", "require_truth", "row"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run has to do: ``none``, ``repair`` (the same era, put right), or ``deploy`` (a new era)."""
+
+    kind: str
+    reasons: tuple[str, ...] = ()
+    lift_pin: bool = False
+    pinned: bool = False
+
+
+def decide(
+    wanted: str,
+    current: str | None,
+    pin: Mapping[str, Any] | None,
+    broken: Link | None,
+    *,
+    rung: str | None = None,
+    unpin: bool = False,
+) -> Plan:
+    """Choose the work from digests: ``wanted`` by the inventory (with the rung), ``current`` on the host.
+
+    A pin holds the current era against the inventory until it is lifted or both agree; asking for a rung
+    replaces a pin. ``broken`` is the first broken link of the current era's truth, if any.
+    """
+    agrees = pin is not None and rung is None and wanted == current
+    lift = pin is not None and rung is None and (unpin or agrees)
+    held = pin is not None and rung is None and not lift
+    if wanted != current and not held:
+        return Plan("deploy", ("first deploy",) if current is None else ("the declared state differs",), lift, held)
+    if broken is not None:
+        return Plan("repair", (f"{broken.name}: expected {broken.expected}, found {broken.found}",), lift, held)
+    return Plan("none", (), lift, held)
+
+
+def row(
+    era: Era | None,
+    unit: str,
+    state: _systemd.UnitState,
+    *,
+    health: str,
+    pin: Mapping[str, Any] | None,
+    links: list[Link],
+    probes: list[dict[str, Any]],
+) -> dict[str, Any]:
+    """An endpoint's line in the tables: ages in seconds, memory in MiB (resident, host)."""
+    facts: Mapping[str, Any] = era.blueprint.facts if era is not None else {}
+    age = time.clock_gettime(time.CLOCK_MONOTONIC) - state.active_since_us / 1e6 if state.running else None
+    broken = first_broken(links)
+    return {
+        "name": unit.removesuffix(".service"),
+        "unit": state.words,
+        "age_s": None if age is None else round(age, 1),
+        "restarts": state.n_restarts,
+        "pid": state.main_pid,
+        "payload": facts.get("payload", {}).get("name"),
+        "model_file": os.path.basename(facts["env"]["MODEL_FILE"]) if facts else None,
+        "runtime": facts.get("runtime", {}).get("name"),
+        "shape": facts.get("shape", {}),
+        "port": int(facts["env"]["LISTEN_PORT"]) if facts else None,
+        "alias": facts["env"]["ALIAS"] if facts else None,
+        "memory_mib": round(_proc.resident_bytes(state.main_pid) / 2**20, 1) if state.running else None,
+        "health": health,
+        "era": era.id if era is not None else None,
+        "pinned": None if pin is None else pin["rung"],
+        "truth": None
+        if not links
+        else ("ok" if broken is None else f"{broken.name}: expected {broken.expected}, found {broken.found}"),
+        "probes": probes,
+    }
+
+
+def _diff(paths: Paths, blueprint: Blueprint) -> list[dict[str, str]]:
+    """Before and after of the env file and the unit file, for ``--diff``."""
+    parts = []
+    for path, after in ((paths.env_file, blueprint.env_text), (paths.unit_file, blueprint.unit_text)):
+        before = (read_optional(path) or b"").decode("utf-8", "replace")
+        if before != after:
+            parts.append({"before_header": path, "after_header": path, "before": before, "after": after})
+    return parts
+
+
+def _flipped(diff: list[dict[str, str]]) -> list[str]:
+    """The changed lines of the env file alone, as ``-KEY=old`` and ``+KEY=new``."""
+    lines = []
+    for part in diff:
+        if part["before_header"].endswith(".env"):
+            delta = difflib.unified_diff(part["before"].splitlines(), part["after"].splitlines(), lineterm="", n=0)
+            lines += [line for line in delta if line[:1] in "+-" and not line.startswith(("+++", "---"))]
+    return lines
+
+
+def _look(era: Era, paths: Paths) -> tuple[list[Link], str]:
+    facts = era.blueprint.facts
+    seen = observe(paths.unit, paths.unit_file, paths.env_file, api_of(facts["env"]))
+    return chain(era, paths.unit, paths.unit_file, seen, facts["drop_ins"]), seen.health
+
+
+def require_era(paths: Paths) -> Era:
+    """The endpoint's current era; a FleetError where nothing was deployed yet."""
+    era = EraStore(paths.store).current()
+    if era is None:
+        raise FleetError(
+            f"endpoint {paths.endpoint} was never deployed on this host",
+            expected=f"a current era in {paths.store}",
+            found="none",
+            remedy="Run site.yml for this host",
+        )
+    return era
+
+
+def look(paths: Paths) -> tuple[dict[str, Any], list[Link]]:
+    """The endpoint's row and its chain of truth as they are now; nothing is changed and nothing raised for a fault."""
+    store = EraStore(paths.store)
+    era = store.current()
+    links, health = _look(era, paths) if era is not None else ([], "never deployed")
+    state = _systemd.show(paths.unit)
+    return row(era, paths.unit, state, health=health, pin=store.pin(), links=links, probes=[]), links
+
+
+def require_truth(name: str, told: dict[str, Any], links: list[Link]) -> None:
+    """Raise the first broken link as a FleetError that carries the whole chain."""
+    if not links:
+        require_era(Paths(name))
+    broken = first_broken(links)
+    if broken is not None:
+        raise FleetError(
+            f"truth of endpoint {name}: {broken.name}",
+            expected=broken.expected,
+            found=broken.found,
+            remedy=broken.remedy,
+            gate="truth",
+            endpoint=told,
+            links=[link.as_dict() for link in links],
+        )
+
+
+def converge(
+    declared: Declared,
+    paths: Paths,
+    *,
+    rung: str | None = None,
+    unpin: bool = False,
+    check_mode: bool = False,
+    plan_only: bool = False,
+    say: Say = lambda _text: None,
+) -> dict[str, Any]:
+    """Bring the endpoint to its declared state, or say what that would take (``check_mode``, ``plan_only``).
+
+    The result holds ``changed``, ``work`` (something slow is to be done), ``kind``, ``reasons``, ``diff``,
+    ``flipped`` (env lines), ``endpoint`` (see :func:`row`), ``links``, ``probes``.
+    """
+    store = EraStore(paths.store)
+    if check_mode and find_runtime(paths.runtimes, declared.runtime) is None:
+        why = f"the runtime {declared.runtime} is not built yet; the rest cannot be foretold"
+        return {"changed": True, "work": True, "kind": "deploy", "reasons": [why], "warnings": [why]}
+    wanted = draw(declared, paths, rung)
+    current, pin = store.current(), store.pin()
+    links, health = _look(current, paths) if current is not None else ([], "no era yet")
+    broken = first_broken(links)
+    plan = decide(wanted.digest, current.blueprint.digest if current else None, pin, broken, rung=rung, unpin=unpin)
+    target = current.blueprint if current is not None and plan.kind != "deploy" else wanted
+    diff = _diff(paths, target)
+    result: dict[str, Any] = {
+        "changed": plan.kind != "none" or plan.lift_pin or (rung is not None and (pin or {}).get("rung") != rung),
+        "kind": plan.kind,
+        "reasons": list(plan.reasons),
+        "diff": diff,
+        "flipped": _flipped(diff),
+        "warnings": [],
+    }
+    result["work"] = result["changed"]
+    if plan.pinned and pin is not None:
+        behind = wanted.digest != target.digest
+        result["warnings"].append(
+            f"endpoint {declared.name} is pinned to rung {pin['rung']!r} since {pin['since']}"
+            + ("; the inventory asks for another state, which is not rolled out" if behind else "")
+            + ". Lift the pin with rollback.yml -e unpin=true."
+        )
+    if plan.kind != "none":
+        state = _systemd.show(paths.unit)
+        gate_drop_ins(paths.unit, state, target.facts["drop_ins"])
+        gate_port(paths.unit, int(target.facts["env"]["LISTEN_PORT"]))
+    if check_mode or plan_only or not result["changed"]:
+        state = _systemd.show(paths.unit)
+        result["endpoint"] = row(current, paths.unit, state, health=health, pin=pin, links=links, probes=[])
+        result["links"] = [link.as_dict() for link in links]
+        return result
+    make_dirs(paths.store)
+    with file_lock(store.lock_path, wait_s=5, purpose=f"deploy of endpoint {declared.name}"):
+        era, links, probes = _carry_out(plan, wanted, current, store, paths, say)
+        if rung is not None:
+            since = datetime.now(UTC).isoformat(timespec="seconds")
+            store.set_pin({"rung": rung, "lines": dict(declared.rungs[rung]), "since": since, "era": era.id})
+        elif plan.lift_pin:
+            store.set_pin(None)
+    result["endpoint"] = row(
+        era, paths.unit, _systemd.show(paths.unit), health="HTTP 200", pin=store.pin(), links=links, probes=probes
+    )
+    result["links"] = [link.as_dict() for link in links]
+    result["probes"] = probes
+    return result
+
+
+def _carry_out(
+    plan: Plan, wanted: Blueprint, current: Era | None, store: EraStore, paths: Paths, say: Say
+) -> tuple[Era, list[Link], list[dict[str, Any]]]:
+    """Do the plan; when proof breaks on a new era, the last certified one serves again before the error is raised."""
+    if plan.kind == "none":
+        assert current is not None  # decide() never answers none without a current era
+        return current, _look(current, paths)[0], []
+    if plan.kind == "repair":
+        assert current is not None
+        era = current
+    else:
+        say("stage")
+        era = store.stage(wanted)
+    put_launcher(era.blueprint, paths)
+    _systemd.verify_unit(paths.unit, era.blueprint.unit_text)
+    try:
+        say("cut over")
+        put_files(era.blueprint, paths)
+        timeout_s = era.blueprint.facts["deadline_s"] + 60
+        _systemd.restart(paths.unit, timeout_s=timeout_s)
+        links, verdicts = prove(era, paths, say, fresh=True)
+    except FleetError as fault:
+        if plan.kind == "deploy":
+            store.fail(era, fault.message)
+            fault.facts["went_back_to"] = _go_back(current, paths, say, fault)
+        raise
+    probes = [verdict.as_dict() for verdict in verdicts]
+    certificate = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "truth": [link.as_dict() for link in links],
+        "probes": probes,
+    }
+    return store.commit(era, certificate), links, probes
+
+
+def _go_back(current: Era | None, paths: Paths, say: Say, fault: FleetError) -> str:
+    """Serve the last certified era again and prove it; before the first one, leave nothing behind."""
+    if current is None:
+        say("the first deploy failed: the unit is taken away again")
+        remove_files(paths, timeout_s=300)
+        return "nothing: this was the first deploy; unit and env file were taken away"
+    say(f"back to era {current.id}")
+    try:
+        put_files(current.blueprint, paths)
+        _systemd.restart(paths.unit, timeout_s=current.blueprint.facts["deadline_s"] + 60)
+        prove(current, paths, say, fresh=True)
+    except FleetError as second:
+        raise FleetError(
+            f"{fault.message} And the last certified era {current.id} does not serve either: {second.message}",
+            remedy="The endpoint is down; mend what the second message names and run site.yml again",
+            went_back_to=None,
+        ) from second
+    return f"era {current.id}, which serves again"

@@ -1,0 +1,180 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Eras: the deployed states of an endpoint, kept on the host so that any of them can serve again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._io import (
+    atomic_link,
+    atomic_write,
+    fsync_dir,
+    make_dirs,
+    read_json,
+    read_optional,
+)
+
+__all__ = ["Blueprint", "Era", "EraStore", "blueprint_digest", "sha256_text"]
+
+
+def sha256_text(text: str) -> str:
+    """Hex sha256 of the text's UTF-8 bytes."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def blueprint_digest(parts: Mapping[str, Any]) -> str:
+    """Hex sha256 over the canonical JSON (sorted keys, no blanks) of everything that decides what is served."""
+    return sha256_text(json.dumps(parts, sort_keys=True, separators=(",", ":")))
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """An era before it is on the host: three texts, what they stand for, and the digest that names the whole.
+
+    ``facts`` is the JSON-able rest of ``era.json``: env, shape, runtime, payload, user, port, argv, rung.
+    """
+
+    digest: str
+    env_text: str
+    unit_text: str
+    launcher_text: str
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Era:
+    """One era on the host. ``state`` is staged, certified or failed; ``meta`` is the whole of ``era.json``."""
+
+    id: str
+    path: str
+    blueprint: Blueprint
+    meta: dict[str, Any]
+
+    @property
+    def state(self) -> str:
+        """staged (not proven yet), certified (proven, was or is current), failed (proof broke)."""
+        return str(self.meta["state"])
+
+
+class EraStore:
+    """The folder ``<state_dir>/<endpoint>``: ``eras/<id>/{env,unit,launcher,era.json}``, two links and a pin."""
+
+    _TEXTS = (("env", "env_text"), ("unit", "unit_text"), ("launcher", "launcher_text"))
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.lock_path = os.path.join(folder, "lock")
+
+    def _path(self, *parts: str) -> str:
+        return os.path.join(self.folder, *parts)
+
+    def load(self, era_id: str) -> Era:
+        """Read an era whole; a file missing, or changed since it was written, is a FleetError."""
+        folder = self._path("eras", era_id)
+        meta = read_json(os.path.join(folder, "era.json"))
+        if meta is None:
+            raise FleetError(f"era {era_id} is not on this host", expected=f"{folder}/era.json", found="no such file")
+        texts = {}
+        for file, field in self._TEXTS:
+            path = os.path.join(folder, file)
+            data = read_optional(path)
+            found = "no such file" if data is None else f"sha256 {hashlib.sha256(data).hexdigest()}"
+            if data is None or hashlib.sha256(data).hexdigest() != meta["sha256"][file]:
+                raise FleetError(
+                    f"{path} is not as it was staged",
+                    expected=f"sha256 {meta['sha256'][file]}",
+                    found=found,
+                    remedy="An era is a record and is never edited; choose another era, or deploy from the inventory",
+                )
+            texts[field] = data.decode()
+        return Era(era_id, folder, Blueprint(meta["digest"], **texts, facts=meta["facts"]), meta)
+
+    def _linked(self, name: str) -> Era | None:
+        try:
+            target = os.readlink(self._path(name))
+        except FileNotFoundError:
+            return None
+        return self.load(os.path.basename(target))
+
+    def current(self) -> Era | None:
+        """The era that was last proven and committed, or None before the first one."""
+        return self._linked("current")
+
+    def previous(self) -> Era | None:
+        """The era that was current before."""
+        return self._linked("previous")
+
+    def stage(self, blueprint: Blueprint, *, now: datetime | None = None) -> Era:
+        """Write a new era; one that a killed run left staged with the same digest is taken up again."""
+        eras = self._path("eras")
+        make_dirs(eras)
+        for name in sorted(os.listdir(eras), reverse=True):
+            meta = None if name.startswith(".") else read_json(os.path.join(eras, name, "era.json"))
+            if meta is not None and meta["digest"] == blueprint.digest and meta["state"] == "staged":
+                return self.load(name)
+        created = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
+        era_id = f"{created}-{blueprint.digest[:8]}"
+        building = os.path.join(eras, f".{era_id}.tmp")
+        shutil.rmtree(building, ignore_errors=True)  # left by a killed run; never an era, its name begins with a dot
+        os.mkdir(building)
+        digests = {}
+        for file, field in self._TEXTS:
+            text = getattr(blueprint, field)
+            atomic_write(os.path.join(building, file), text.encode(), mode=0o755 if file == "launcher" else 0o644)
+            digests[file] = sha256_text(text)
+        meta = {
+            "id": era_id,
+            "digest": blueprint.digest,
+            "state": "staged",
+            "created": created,
+            "sha256": digests,
+            "facts": blueprint.facts,
+        }
+        atomic_write(os.path.join(building, "era.json"), _dump(meta))
+        os.rename(building, os.path.join(eras, era_id))
+        fsync_dir(eras)
+        return self.load(era_id)
+
+    def commit(self, era: Era, certificate: Mapping[str, Any]) -> Era:
+        """Record the proof and make the era current; the one that was current becomes previous."""
+        meta = {**era.meta, "state": "certified", "certificate": dict(certificate)}
+        atomic_write(os.path.join(era.path, "era.json"), _dump(meta))
+        try:
+            before = os.path.basename(os.readlink(self._path("current")))
+        except FileNotFoundError:
+            before = ""
+        if before and before != era.id:
+            atomic_link(os.path.join("eras", before), self._path("previous"))
+        atomic_link(os.path.join("eras", era.id), self._path("current"))
+        return self.load(era.id)
+
+    def fail(self, era: Era, reason: str) -> None:
+        """Record that the era's proof broke, and why."""
+        atomic_write(os.path.join(era.path, "era.json"), _dump({**era.meta, "state": "failed", "reason": reason}))
+
+    def pin(self) -> dict[str, Any] | None:
+        """The pin that holds this endpoint at an era, or None."""
+        pin = read_json(self._path("pin.json"))
+        return None if pin is None else dict(pin)
+
+    def set_pin(self, pin: Mapping[str, Any] | None) -> None:
+        """Write the pin, or lift it with None."""
+        if pin is not None:
+            atomic_write(self._path("pin.json"), _dump(pin))
+        elif os.path.lexists(self._path("pin.json")):
+            os.unlink(self._path("pin.json"))
+            fsync_dir(self.folder)
+
+
+def _dump(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()

@@ -1,0 +1,143 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Files: the only writer of this collection, and locks between two controllers."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+
+__all__ = ["atomic_link", "atomic_write", "file_lock", "fsync_dir", "make_dirs", "read_json", "read_optional"]
+
+
+def fsync_dir(path: str) -> None:
+    """Make a rename inside the directory ``path`` survive a power cut."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def make_dirs(path: str, mode: int = 0o755, uid: int = -1, gid: int = -1) -> None:
+    """Create ``path`` and its parents; owner and mode are set on what was created, never on what was there."""
+    missing = []
+    here = os.path.abspath(path)
+    while not os.path.isdir(here):
+        if os.path.lexists(here):
+            raise FleetError(f"{here} is in the way", expected="a directory", found="a file or a dead link")
+        missing.append(here)
+        here = os.path.dirname(here)
+    for directory in reversed(missing):
+        with contextlib.suppress(FileExistsError):  # another process made it meanwhile
+            os.mkdir(directory)
+            os.chmod(directory, mode)
+            if uid != -1 or gid != -1:
+                os.chown(directory, uid, gid)
+
+
+def read_optional(path: str) -> bytes | None:
+    """The file's bytes, or None where there is no such file; every other failure is raised."""
+    try:
+        with open(path, "rb") as handle:
+            return handle.read()
+    except FileNotFoundError:
+        return None
+
+
+def read_json(path: str) -> Any:
+    """The file's JSON value, or None where there is no such file. A file that is not JSON is a FleetError."""
+    data = read_optional(path)
+    if data is None:
+        return None
+    try:
+        return json.loads(data)
+    except ValueError as exc:
+        raise FleetError(
+            f"{path} is damaged",
+            expected="JSON",
+            found=f"{len(data)} bytes that do not parse ({exc})",
+            remedy="Move it aside and run again; it will be written anew",
+        ) from exc
+
+
+def atomic_write(path: str, data: bytes, mode: int = 0o644, uid: int = -1, gid: int = -1) -> None:
+    """Replace ``path`` by ``data`` so that a reader, or a kill at any moment, sees the old file or the new one.
+
+    The temporary file lies beside the destination (same file system) and is removed on failure;
+    data and directory are synced before and after the rename.
+    """
+    directory = os.path.dirname(os.path.abspath(path))
+    fd, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", suffix=".tmp", dir=directory)
+    try:
+        with os.fdopen(fd, "wb") as handle:
+            handle.write(data)
+            handle.flush()
+            os.fchmod(handle.fileno(), mode)
+            if uid != -1 or gid != -1:
+                os.fchown(handle.fileno(), uid, gid)
+            os.fsync(handle.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    fsync_dir(directory)
+
+
+def atomic_link(target: str, path: str) -> None:
+    """Point the symbolic link ``path`` at ``target`` in one step; what is there must be a link or nothing."""
+    if os.path.lexists(path) and not os.path.islink(path):
+        raise FleetError(f"{path} is in the way", expected="a symbolic link or nothing", found="a file or directory")
+    temporary = f"{path}.{os.getpid()}.tmp"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary)
+    os.symlink(target, temporary)
+    try:
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    fsync_dir(os.path.dirname(os.path.abspath(path)))
+
+
+@contextlib.contextmanager
+def file_lock(path: str, *, wait_s: float, purpose: str) -> Iterator[None]:
+    """Hold an exclusive lock on ``path`` (an empty file that stays); the kernel frees it when the holder dies.
+
+    Waits ``wait_s`` seconds, then raises a FleetError that names the holder's process and purpose.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as exc:
+                if exc.errno not in (errno.EWOULDBLOCK, errno.EAGAIN):
+                    raise
+            if time.monotonic() >= deadline:
+                holder = os.pread(fd, 4096, 0).decode("utf-8", "replace").strip() or "unknown"
+                raise FleetError(
+                    f"{path} is locked",
+                    expected=f"a free lock within {wait_s:g} s for: {purpose}",
+                    found=f"held by {holder}",
+                    remedy="Wait for that run to end, or stop it by its process id, then run again",
+                )
+            time.sleep(0.2)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"process {os.getpid()}: {purpose}\n".encode(), 0)
+        yield
+    finally:
+        os.close(fd)

@@ -1,0 +1,129 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the kernel says of a process: its program, arguments, environment, sockets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = [
+    "SocketOwner",
+    "cmdline",
+    "environ",
+    "exe",
+    "listeners",
+    "listening_inodes",
+    "resident_bytes",
+    "unit_of",
+]
+
+_LISTEN = "0A"  # TCP_LISTEN in include/net/tcp_states.h
+
+
+@dataclass(frozen=True)
+class SocketOwner:
+    """One process that holds a listening socket."""
+
+    pid: int
+    inode: int
+    unit: str
+    command: str
+
+
+def _read(pid: int, name: str, root: str = "/proc") -> bytes:
+    with open(f"{root}/{pid}/{name}", "rb") as handle:
+        return handle.read()
+
+
+def cmdline(pid: int) -> list[str]:
+    """The process's arguments, the program first; empty for a zombie."""
+    raw = _read(pid, "cmdline")
+    return [part.decode("utf-8", "surrogateescape") for part in raw.split(b"\0")[:-1]] if raw else []
+
+
+def environ(pid: int) -> dict[str, str]:
+    """The environment the process was started with (later changes by the process itself do not show)."""
+    pairs = (item.split(b"=", 1) for item in _read(pid, "environ").split(b"\0") if b"=" in item)
+    return {key.decode("utf-8", "surrogateescape"): value.decode("utf-8", "surrogateescape") for key, value in pairs}
+
+
+def exe(pid: int) -> str:
+    """The program file the process runs; ends in `` (deleted)`` when the file is gone."""
+    return os.readlink(f"/proc/{pid}/exe")
+
+
+def resident_bytes(pid: int) -> int:
+    """VmRSS of the process in bytes."""
+    for line in _read(pid, "status").splitlines():
+        if line.startswith(b"VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def unit_of(pid: int) -> str:
+    """The systemd unit whose cgroup holds the process, or "" when none does (cgroups v1 and v2)."""
+    for line in _read(pid, "cgroup").decode().splitlines():
+        _number, controllers, path = line.split(":", 2)
+        if controllers in ("", "name=systemd"):
+            for part in reversed(path.split("/")):
+                if part.endswith((".service", ".scope")):
+                    return part
+    return ""
+
+
+def listening_inodes(table: str, port: int) -> set[int]:
+    """Socket inodes in LISTEN on ``port`` in the text of ``/proc/net/tcp`` or ``tcp6``."""
+    found = set()
+    for line in table.splitlines()[1:]:
+        fields = line.split()
+        if fields[3] == _LISTEN and int(fields[1].rsplit(":", 1)[1], 16) == port:
+            found.add(int(fields[9]))
+    return found
+
+
+def _socket_inodes(pid: int) -> Iterable[int]:
+    folder = f"/proc/{pid}/fd"
+    for name in os.listdir(folder):
+        try:
+            target = os.readlink(f"{folder}/{name}")
+        except FileNotFoundError:
+            continue  # closed since the listing
+        if target.startswith("socket:["):
+            yield int(target[8:-1])
+
+
+def _owners(inodes: set[int]) -> list[SocketOwner]:
+    owners = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        pid = int(name)
+        try:
+            held = sorted(inodes.intersection(_socket_inodes(pid)))
+            owners += [SocketOwner(pid, inode, unit_of(pid), " ".join(cmdline(pid))[:200]) for inode in held]
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # the process ended while we looked: it holds nothing any more
+    return owners
+
+
+def listeners(port: int) -> list[SocketOwner]:
+    """Every process that holds a socket listening on TCP ``port``, on any address, v4 or v6.
+
+    Two servers with SO_REUSEPORT have two inodes and both are listed. A listening socket whose owner
+    cannot be seen (another user namespace) is listed with pid 0.
+    """
+    inodes: set[int] = set()
+    for name in ("tcp", "tcp6"):
+        try:
+            with open(f"/proc/net/{name}", encoding="ascii") as handle:
+                inodes |= listening_inodes(handle.read(), port)
+        except FileNotFoundError:
+            continue  # a kernel without IPv6 has no tcp6
+    if not inodes:
+        return []
+    owners = _owners(inodes)
+    unseen = inodes - {owner.inode for owner in owners}
+    return owners + [SocketOwner(0, inode, "", "a process that cannot be seen from here") for inode in sorted(unseen)]

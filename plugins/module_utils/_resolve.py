@@ -1,0 +1,66 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which endpoints, runtimes and payloads a run is about, with every reference replaced by what it names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+
+__all__ = ["hosts_of", "resolve"]
+
+
+def _get(table: Mapping[str, Any], name: str, kind: str, owner: str) -> dict[str, Any]:
+    if name not in table:
+        raise FleetError(
+            f"endpoint {owner} names {kind} {name!r}", expected=f"one of llm_{kind}s", found="no such entry"
+        )
+    return {**table[name], "name": name}
+
+
+def resolve(
+    endpoints: Mapping[str, Mapping[str, Any]],
+    runtimes: Mapping[str, Mapping[str, Any]],
+    payloads: Mapping[str, Mapping[str, Any]],
+    only: str | None = None,
+) -> dict[str, list[dict[str, Any]]]:
+    """``{endpoints, runtimes, payloads}`` of this host's active endpoints, each entry with its own ``name``.
+
+    In ``endpoints`` the payload is the whole entry and the runtime stays a name. ``only`` narrows to one endpoint.
+    """
+    chosen = [
+        {**entry, "name": name}
+        for name, entry in endpoints.items()
+        if entry.get("active", True) and only in (None, "", name)
+    ]
+    used_runtimes: dict[str, dict[str, Any]] = {}
+    used_payloads: dict[str, dict[str, Any]] = {}
+    for endpoint in chosen:
+        name = endpoint["name"]
+        runtime = _get(runtimes, endpoint["runtime"], "runtime", name)
+        payload = _get(payloads, endpoint["payload"], "payload", name)
+        used_runtimes[runtime["name"]] = runtime
+        used_payloads[payload["name"]] = payload
+        endpoint["payload"] = payload
+    return {
+        "endpoints": chosen,
+        "runtimes": list(used_runtimes.values()),
+        "payloads": list(used_payloads.values()),
+    }
+
+
+def hosts_of(endpoint: str, endpoints_by_host: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The hosts that declare ``endpoint``; a FleetError that lists what is declared where none does."""
+    hosts = [host for host, endpoints in endpoints_by_host.items() if endpoint in endpoints]
+    if not hosts:
+        known = sorted({name for endpoints in endpoints_by_host.values() for name in endpoints})
+        raise FleetError(
+            f"no host of this run declares endpoint {endpoint!r}",
+            expected=f"one of: {', '.join(known) or 'none declared'}",
+            found=endpoint or "an empty name",
+            remedy="Name it with -e endpoint=NAME, and check -i and -l",
+        )
+    return hosts

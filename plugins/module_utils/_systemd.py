@@ -1,0 +1,156 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""systemd on the host: what a unit is doing, and the few verbs that change it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+
+from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._run import run
+
+__all__ = [
+    "UNIT_DIR",
+    "UnitState",
+    "daemon_reload",
+    "enable",
+    "journal",
+    "parse_show",
+    "restart",
+    "show",
+    "stop_and_disable",
+    "verify_unit",
+]
+
+UNIT_DIR = "/etc/systemd/system"
+
+_PROPERTIES = (
+    "LoadState",
+    "ActiveState",
+    "SubState",
+    "Result",
+    "MainPID",
+    "NRestarts",
+    "FragmentPath",
+    "DropInPaths",
+    "NeedDaemonReload",
+    "UnitFileState",
+    "InvocationID",
+    "ActiveEnterTimestampMonotonic",
+    "ExecMainCode",
+    "ExecMainStatus",
+    "ControlGroup",
+)
+
+
+@dataclass(frozen=True)
+class UnitState:
+    """One reading of ``systemctl show``; times are microseconds of the monotonic clock."""
+
+    load_state: str
+    active_state: str
+    sub_state: str
+    result: str
+    main_pid: int
+    n_restarts: int
+    fragment_path: str
+    drop_in_paths: tuple[str, ...]
+    need_daemon_reload: bool
+    unit_file_state: str
+    invocation_id: str
+    active_since_us: int
+    exit_code: str
+    exit_status: str
+    control_group: str
+
+    @property
+    def running(self) -> bool:
+        """True only for active (running) with a main process; ``activating`` is not running."""
+        return self.active_state == "active" and self.sub_state == "running" and self.main_pid > 0
+
+    @property
+    def words(self) -> str:
+        """The state as systemctl words it: ``active (running)``, ``failed (exit-code)``, ``not found``."""
+        if self.load_state == "not-found":
+            return "not found"
+        detail = self.result if self.active_state == "failed" else self.sub_state
+        return f"{self.active_state} ({detail})"
+
+
+def parse_show(text: str) -> UnitState:
+    """Read the ``Key=value`` lines that ``systemctl show`` prints; a missing key is a FleetError."""
+    values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    missing = [key for key in _PROPERTIES if key not in values]
+    if missing:
+        raise FleetError("systemctl show answered in part", expected=", ".join(_PROPERTIES), found=f"no {missing[0]}")
+    return UnitState(
+        load_state=values["LoadState"],
+        active_state=values["ActiveState"],
+        sub_state=values["SubState"],
+        result=values["Result"],
+        main_pid=int(values["MainPID"] or 0),
+        n_restarts=int(values["NRestarts"] or 0),
+        fragment_path=values["FragmentPath"],
+        drop_in_paths=tuple(values["DropInPaths"].split()),
+        need_daemon_reload=values["NeedDaemonReload"] == "yes",
+        unit_file_state=values["UnitFileState"],
+        invocation_id=values["InvocationID"],
+        active_since_us=int(values["ActiveEnterTimestampMonotonic"] or 0),
+        exit_code=values["ExecMainCode"],
+        exit_status=values["ExecMainStatus"],
+        control_group=values["ControlGroup"],
+    )
+
+
+def show(unit: str) -> UnitState:
+    """The state of ``unit`` (``name.service``) now."""
+    return parse_show(run(["systemctl", "show", "--property", ",".join(_PROPERTIES), unit]).stdout)
+
+
+def daemon_reload() -> None:
+    """Have systemd read the unit files anew."""
+    run(["systemctl", "daemon-reload"], timeout_s=120)
+
+
+def enable(unit: str) -> None:
+    """Start ``unit`` at boot."""
+    run(["systemctl", "enable", "--quiet", unit])
+
+
+def restart(unit: str, *, timeout_s: float) -> None:
+    """Stop and start ``unit``; the start counter and the failed state of earlier tries are cleared first."""
+    run(["systemctl", "reset-failed", unit], check=False)  # not failed is fine; restart itself reports a real fault
+    run(["systemctl", "restart", unit], timeout_s=timeout_s)
+
+
+def stop_and_disable(unit: str, *, timeout_s: float) -> None:
+    """Stop ``unit`` now and at the next boot."""
+    run(["systemctl", "disable", "--now", "--quiet", unit], timeout_s=timeout_s)
+    run(["systemctl", "reset-failed", unit], check=False)  # a unit that never failed has nothing to reset
+
+
+def journal(unit: str, invocation_id: str, lines: int = 20) -> str:
+    """The last journal lines of this very start of ``unit``; older starts' errors are not this one's."""
+    argv = ["journalctl", "--no-pager", "--output", "cat", "--lines", str(lines)]
+    argv += [f"_SYSTEMD_INVOCATION_ID={invocation_id}"] if invocation_id else ["--unit", unit]
+    return run(argv, check=False).stdout.strip()
+
+
+def verify_unit(name: str, text: str) -> None:
+    """Hold a unit's text against ``systemd-analyze verify``; any output at all is a FleetError (its status lies)."""
+    with tempfile.TemporaryDirectory(prefix="llm-fleet-verify-") as folder:
+        path = os.path.join(folder, name)
+        with open(path, "w", encoding="utf-8") as handle:
+            handle.write(text)
+        done = run(["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", path], check=False)
+    complaint = (done.stderr + done.stdout).strip().replace(path, name)
+    if complaint or done.rc != 0:
+        raise FleetError(
+            f"unit {name} is not sound",
+            expected="no word from systemd-analyze verify",
+            found=complaint or f"exit status {done.rc}",
+            remedy="Mend what it names: the file that ExecStart runs, or the endpoint's unit settings",
+        )

@@ -1,0 +1,142 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Truth: is what runs what was declared? A chain of links from the unit to the answer, each with two sides."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc
+from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
+from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era, sha256_text
+from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_optional
+from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import UnitState, show
+from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import ERA_VARIABLE
+
+__all__ = ["Link", "Observed", "chain", "first_broken", "observe", "pad256"]
+
+
+@dataclass(frozen=True)
+class Link:
+    """One comparison: ``ok`` is computed from the two sides, never given."""
+
+    name: str
+    expected: Any
+    found: Any
+    remedy: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether both sides are equal."""
+        return bool(self.expected == self.found)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a result: name, ok, expected, found, and the remedy where it is broken."""
+        row = asdict(self)
+        row["ok"] = self.ok
+        if self.ok:
+            del row["remedy"]
+        return row
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Everything one look at the host found. Process facts are empty when no main process runs."""
+
+    unit: UnitState
+    unit_sha256: str
+    env_sha256: str
+    exe: str
+    argv: tuple[str, ...]
+    environ: Mapping[str, str]
+    owners: tuple[tuple[int, str, str], ...]  # (pid, unit, command) of every listener on the port
+    health: str
+    props: Mapping[str, Any]
+
+
+def pad256(n: int) -> int:
+    """``n`` rounded up to a multiple of 256, as llama.cpp pads a context."""
+    return -(-n // 256) * 256
+
+
+def _digest_of(path: str) -> str:
+    data = read_optional(path)
+    return "no such file" if data is None else hashlib.sha256(data).hexdigest()
+
+
+def observe(unit: str, unit_path: str, env_path: str, api: Api) -> Observed:
+    """Look once, in the order unit, files, process, socket, answer. A process that ends midway shows as gone."""
+    state = show(unit)
+    exe = ""
+    argv: tuple[str, ...] = ()
+    environ: dict[str, str] = {}
+    if state.main_pid:
+        try:
+            exe, argv, environ = (
+                _proc.exe(state.main_pid),
+                tuple(_proc.cmdline(state.main_pid)),
+                _proc.environ(state.main_pid),
+            )
+        except (FileNotFoundError, ProcessLookupError):
+            exe = "the main process ended while it was looked at"
+    owners = tuple((owner.pid, owner.unit, owner.command) for owner in _proc.listeners(api.port))
+    health = "not asked: no main process"
+    props: dict[str, Any] = {}
+    if state.main_pid:
+        answer = api.get("/health")
+        health = "HTTP 200" if answer.status == 200 else answer.words
+        if answer.status == 200:
+            told = api.get("/props")
+            props = told.json("/props") if told.status == 200 else {"error": told.words}
+    return Observed(state, _digest_of(unit_path), _digest_of(env_path), exe, argv, environ, owners, health, props)
+
+
+def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequence[str] = ()) -> list[Link]:
+    """All links in order, of llama-server; the first broken one is the fault, later ones often its consequence."""
+    facts = era.blueprint.facts
+    env: Mapping[str, str] = facts["env"]
+    again = "Run site.yml: it puts the era's files back and restarts the unit"
+    strangers = sorted(
+        {f"pid {pid} of {name or 'no unit'}: {command}" for pid, name, command in seen.owners if name != unit}
+    )
+    environment = {key: seen.environ.get(key, "(not set)") for key in [*env, ERA_VARIABLE]}
+    settings = seen.props.get("default_generation_settings", {})
+    per_slot = pad256(int(env["CTX_SIZE"]) // int(env["PARALLEL"]))
+    return [
+        Link("unit file", sha256_text(era.blueprint.unit_text), seen.unit_sha256, again),
+        Link("env file", sha256_text(era.blueprint.env_text), seen.env_sha256, again),
+        Link("fragment path", unit_path, seen.unit.fragment_path, "Remove the unit of the same name that shadows it"),
+        Link(
+            "drop-ins",
+            sorted(drop_ins),
+            sorted(seen.unit.drop_in_paths),
+            "Move the undeclared drop-in away (it overrides what was deployed), then run site.yml",
+        ),
+        Link("pending reload", False, seen.unit.need_daemon_reload, again),
+        Link("enabled", "enabled", seen.unit.unit_file_state, again),
+        Link("unit state", "active (running)", seen.unit.words, f"See journalctl -u {unit}; then run site.yml"),
+        Link("program", os.path.realpath(env["SERVER_BIN"]), seen.exe, again),
+        Link("arguments", list(facts["argv"]), list(seen.argv), again),
+        Link("environment", {**env, ERA_VARIABLE: era.blueprint.digest}, environment, again),
+        Link("strangers on the port", [], strangers, "Stop that process by its id; it is not this endpoint's"),
+        Link(
+            "main process listens",
+            True,
+            any(pid == seen.unit.main_pid for pid, _name, _cmd in seen.owners),
+            f"See journalctl -u {unit}",
+        ),
+        Link("health", "HTTP 200", seen.health, f"See journalctl -u {unit}"),
+        Link("served file", env["MODEL_FILE"], seen.props.get("model_path"), again),
+        Link("slots", int(env["PARALLEL"]), seen.props.get("total_slots"), again),
+        Link("context per slot", per_slot, settings.get("n_ctx"), again),
+    ]
+
+
+def first_broken(links: Sequence[Link]) -> Link | None:
+    """The first link whose sides differ, or None."""
+    return next((link for link in links if not link.ok), None)

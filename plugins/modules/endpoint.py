@@ -1,0 +1,228 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ansible module: bring one LLM endpoint to its declared state and prove that it serves it."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: endpoint
+short_description: Deploy an LLM endpoint as an era, and prove it
+description:
+  - Renders the env file, the launcher and the systemd unit of an endpoint into a staged era, cuts over to it, and
+    proves that what runs is what was declared, from the unit's main process to the answer of a chat request.
+  - When the proof breaks, the last certified era serves again and the module fails with the first broken link.
+  - On a converged host it reads files and processes, asks C(/health) and C(/props), and changes nothing.
+version_added: 0.1.0
+author: The llm_fleet engineers
+extends_documentation_fragment:
+  - dank.llm_fleet.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+options:
+  name:
+    description: The endpoint's name, which is also its unit's.
+    type: str
+    required: true
+  engine:
+    description: What serves it.
+    type: str
+    choices: [llamacpp]
+    default: llamacpp
+  env:
+    description: The lines of its env file. Values are written as text; an empty value is an explicit opt-out.
+    type: dict
+    required: true
+  rungs:
+    description: Named sets of env lines to fall back to.
+    type: dict
+    default: {}
+  runtime:
+    description: The name of the runtime that serves it, built before by M(dank.llm_fleet.runtime_build).
+    type: str
+    required: true
+  payload:
+    description: The files it loads, as C(name), C(dir) and C(files), verified before by M(dank.llm_fleet.payload).
+    type: dict
+    required: true
+  user:
+    description: The user it runs as.
+    type: str
+    default: llm
+  launcher:
+    description: The text of the launcher script.
+    type: str
+    required: true
+  rung:
+    description: Roll back to this rung and pin the endpoint to it.
+    type: str
+  unpin:
+    description: Lift the pin and go to the state that the inventory asks for.
+    type: bool
+    default: false
+  deadline_s:
+    description: Seconds from the start until C(/health) must answer 200.
+    type: int
+    default: 300
+  settle_s:
+    description: Seconds that the proven start must go on running.
+    type: float
+    default: 2.0
+  restart_sec:
+    description: Seconds that systemd waits before it brings a dead server back.
+    type: int
+    default: 10
+  timeout_stop_s:
+    description: Seconds that the server may take to stop.
+    type: int
+    default: 180
+  chat:
+    description: The chat probe's C(max_tokens) and C(timeout_s).
+    type: dict
+    default: {}
+  drop_ins:
+    description: Paths of drop-ins that the unit may have; any other is refused.
+    type: list
+    elements: str
+    default: []
+  runtimes_dir:
+    description: Where the built runtimes lie.
+    type: path
+    default: /opt/llm-fleet/runtimes
+  plan_only:
+    description: Say what would be done and do nothing, also out of check mode.
+    type: bool
+    default: false
+  progress_file:
+    description: Where to write how far the work has come.
+    type: path
+"""
+
+EXAMPLES = r"""
+- name: A chat endpoint on port 8080
+  dank.llm_fleet.endpoint:
+    name: sandbox-chat
+    runtime: cpu
+    payload: "{{ llm_payloads.smollm2 | combine({'name': 'smollm2'}) }}"
+    launcher: "{{ lookup('ansible.builtin.file', 'serve-llamacpp') }}"
+    env:
+      ALIAS: sandbox-chat
+      BIND_ADDR: 127.0.0.1
+      LISTEN_PORT: 8080
+      CTX_SIZE: 4096
+      PARALLEL: 2
+"""
+
+RETURN = r"""
+endpoint:
+  description: The endpoint's line in the tables, such as unit state, age, shape, memory, health and era.
+  returned: success
+  type: dict
+kind:
+  description: What was to be done, C(none), C(repair) (the same era put right) or C(deploy) (a new era).
+  returned: success
+  type: str
+reasons:
+  description: Why.
+  returned: success
+  type: list
+  elements: str
+flipped:
+  description: The env lines that differ, as C(-KEY=old) and C(+KEY=new).
+  returned: success
+  type: list
+  elements: str
+links:
+  description: The chain of truth, each link with C(name), C(ok), C(expected), C(found).
+  returned: success
+  type: list
+  elements: dict
+probes:
+  description: The verdicts of the probes that ran.
+  returned: when the endpoint was started
+  type: list
+  elements: dict
+went_back_to:
+  description: What serves after a deploy that failed.
+  returned: failure
+  type: str
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, Paths
+from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint import converge
+from ansible_collections.dank.llm_fleet.plugins.module_utils._module import run_module
+from ansible_collections.dank.llm_fleet.plugins.module_utils._progress import Progress
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "name": {"type": "str", "required": True},
+    "engine": {"type": "str", "choices": ["llamacpp"], "default": "llamacpp"},
+    "env": {"type": "dict", "required": True},
+    "rungs": {"type": "dict", "default": {}},
+    "runtime": {"type": "str", "required": True},
+    "payload": {"type": "dict", "required": True},
+    "user": {"type": "str", "default": "llm"},
+    "launcher": {"type": "str", "required": True},
+    "rung": {"type": "str"},
+    "unpin": {"type": "bool", "default": False},
+    "deadline_s": {"type": "int", "default": 300},
+    "settle_s": {"type": "float", "default": 2.0},
+    "restart_sec": {"type": "int", "default": 10},
+    "timeout_stop_s": {"type": "int", "default": 180},
+    "chat": {"type": "dict", "default": {}},
+    "drop_ins": {"type": "list", "elements": "str", "default": []},
+    "runtimes_dir": {"type": "path", "default": "/opt/llm-fleet/runtimes"},
+    "plan_only": {"type": "bool", "default": False},
+    "progress_file": {"type": "path"},
+}
+
+
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Hand the parameters to :func:`converge`."""
+    given = module.params
+    declared = Declared(
+        name=given["name"],
+        engine=given["engine"],
+        env=given["env"],
+        runtime=given["runtime"],
+        payload=given["payload"],
+        user=given["user"],
+        launcher=given["launcher"],
+        rungs=given["rungs"],
+        deadline_s=given["deadline_s"],
+        settle_s=given["settle_s"],
+        chat={"max_tokens": 64, "timeout_s": 120, **given["chat"]},
+        drop_ins=given["drop_ins"],
+        timeout_stop_s=given["timeout_stop_s"],
+        restart_sec=given["restart_sec"],
+    )
+    progress = Progress(given["progress_file"])
+    try:
+        return converge(
+            declared,
+            Paths(given["name"], runtimes=given["runtimes_dir"]),
+            rung=given["rung"],
+            unpin=given["unpin"],
+            check_mode=module.check_mode,
+            plan_only=given["plan_only"],
+            say=lambda text: progress.update("endpoint " + given["name"], text=text),
+        )
+    finally:
+        progress.close()
+
+
+def main() -> None:
+    """Run the module."""
+    run_module(ARGUMENT_SPEC, work, mutually_exclusive=[("rung", "unpin")])
+
+
+if __name__ == "__main__":
+    main()
