@@ -40,7 +40,8 @@ class CallbackModule(CallbackBase):
             return
         for item in result.get("results") or []:
             self._take(host, item)
-        rows = result.get("endpoints") if isinstance(result.get("endpoints"), list) else []
+        told = result.get("endpoints")
+        rows: list[Any] = told if isinstance(told, list) else []
         if isinstance(result.get("endpoint"), dict):
             rows = [*rows, result["endpoint"]]
         for row in rows:

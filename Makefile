@@ -1,0 +1,29 @@
+# Each command does all its own set-up and may be repeated; see README.md.
+.PHONY: help run test lint unit molecule docs bench clean
+
+help: ## This list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+run: ## A sandbox host with a small real model, deployed and verified, and one answer from it
+	@tools/run
+
+test: ## Everything that CI runs
+	@tools/test lint unit docs molecule
+
+lint: ## Linters and type checks
+	@tools/test lint
+
+unit: ## Unit tests
+	@tools/test unit
+
+molecule: ## Scenarios on real systemd hosts
+	@tools/test molecule
+
+docs: ## Write the generated reference pages anew
+	@tools/docs
+
+bench: ## Measurements, with their peers in the same run
+	@tools/bench
+
+clean: ## Remove hosts, images and caches that this project made, and nothing else
+	@tools/clean
