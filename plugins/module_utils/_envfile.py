@@ -33,10 +33,11 @@ _SHELL_OWN = frozenset(
 
 @dataclass(frozen=True)
 class _Line:
-    """One line without its newline; ``key`` is "" for a blank line or a comment."""
+    """One line; ``end`` is its newline ("" at the end of a file without one); ``key`` is "" for blanks and comments."""
 
     number: int
     text: str
+    end: str
     key: str = ""
     value: str = ""
     lead: str = ""
@@ -132,9 +133,11 @@ def _lines(text: str, where: str) -> Iterator[_Line]:
         raise FleetError(f"{where} line 1", expected="plain UTF-8", found="a byte order mark", remedy="Save it without")
     seen: dict[str, int] = {}
     pieces = text.split("\n")
-    if pieces[-1] == "":
+    unended = len(pieces) if pieces[-1] else 0
+    if not pieces[-1]:
         pieces.pop()
     for number, piece in enumerate(pieces, 1):
+        end = "" if number == unended else "\n"
         here = f"{where} line {number}"
         if "\r" in piece:
             raise FleetError(
@@ -146,7 +149,7 @@ def _lines(text: str, where: str) -> Iterator[_Line]:
         if not _printable(piece):
             raise FleetError(here, expected="text", found=f"a control character or no UTF-8 in {piece!r}")
         if not piece.strip(" \t"):
-            yield _Line(number, piece)
+            yield _Line(number, piece, end)
             continue
         if _COMMENT.fullmatch(piece):
             if piece.endswith("\\"):
@@ -156,7 +159,7 @@ def _lines(text: str, where: str) -> Iterator[_Line]:
                     found="a backslash at its end, with which systemd takes the next line for comment too",
                     remedy="Take the backslash away",
                 )
-            yield _Line(number, piece)
+            yield _Line(number, piece, end)
             continue
         match = _ASSIGNMENT.fullmatch(piece)
         if not match:
@@ -170,7 +173,7 @@ def _lines(text: str, where: str) -> Iterator[_Line]:
             )
         seen[key] = number
         value = raw[1:-1] if raw[:1] in ("'", '"') else raw
-        yield _Line(number, piece, key, value, match["lead"], match["trail"])
+        yield _Line(number, piece, end, key, value, match["lead"], match["trail"])
 
 
 def parse(text: str, where: str) -> dict[str, str]:
@@ -188,23 +191,23 @@ def flip(text: str, changes: Mapping[str, str | None], where: str = "the env fil
     Every other line stays as it is, byte for byte, and so does a line that already has the value.
     An assignment inside a comment is a comment. Refuses what ``parse`` refuses, before any change.
     """
+    for key in changes:
+        _check_key(key)
     out: list[str] = []
     present = set()
     for line in _lines(text, where):
-        if not line.key or line.key not in changes:
-            out.append(line.text)
-            continue
-        present.add(line.key)
-        value = changes[line.key]
-        if value is None:
-            continue
-        if value == line.value:
-            out.append(line.text)
-        else:
-            out.append(line.lead + render_line(line.key, value) + line.trail)
-    added = [render_line(key, value) for key, value in changes.items() if value is not None and key not in present]
-    for key in changes:
-        _check_key(key)
-    end = "\n" if added or text.endswith("\n") else ""
-    body = "\n".join(out + added)
-    return body + end if body or (out and end) else ""
+        end = line.end
+        if line.key and line.key in changes:
+            present.add(line.key)
+            value = changes[line.key]
+            if value is None:
+                continue
+            if value != line.value:
+                out.append(line.lead + render_line(line.key, value) + line.trail + end)
+                continue
+        out.append(line.text + end)
+    added = [(key, value) for key, value in changes.items() if value is not None and key not in present]
+    if added and out and not out[-1].endswith("\n"):
+        out.append("\n")
+    out += [render_line(key, value) + "\n" for key, value in added]
+    return "".join(out)

@@ -29,8 +29,16 @@ def resolve(
 ) -> dict[str, list[dict[str, Any]]]:
     """``{endpoints, runtimes, payloads}`` of this host's active endpoints, each entry with its own ``name``.
 
-    In ``endpoints`` the payload is the whole entry and the runtime stays a name. ``only`` narrows to one endpoint.
+    In ``endpoints`` the payload is the whole entry and the runtime stays a name. ``only`` narrows to one endpoint;
+    naming one that is declared here but not active is a FleetError, since nothing would be done.
     """
+    if only and only in endpoints and not endpoints[only].get("active", True):
+        raise FleetError(
+            f"endpoint {only!r} is not active on this host",
+            expected="active: true",
+            found="active: false",
+            remedy=f"Set llm_endpoints.{only}.active: true (and its rival's on the same port to false)",
+        )
     chosen = [
         {**entry, "name": name}
         for name, entry in endpoints.items()

@@ -1,0 +1,164 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Each fault is one clear error that says what to do, and the endpoint goes on serving."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+PORT = 8080
+
+
+@pytest.fixture
+def unharmed(fleet):
+    """The same start serves after the fault as before it."""
+    before = fleet.start()
+    yield
+    assert fleet.start() == before
+    assert fleet.chat(PORT)
+
+
+def changed(fleet, **env):
+    """The host's endpoints with these env lines over the endpoint's own."""
+    endpoints = fleet.variables()["llm_endpoints"]
+    endpoints[fleet.endpoint]["env"].update(env)
+    return endpoints
+
+
+def test_second_run_changes_nothing_and_restarts_nothing(fleet, unharmed):
+    before = fleet.snapshot()
+    played = fleet.play("site.yml")
+    assert played.rc == 0, played.text
+    assert played.recap["changed"] == 0
+    assert "ENDPOINTS" in played.text
+    assert fleet.snapshot() == before
+
+
+def test_check_mode_of_a_change_tells_it_and_writes_nothing(fleet, unharmed):
+    before = fleet.snapshot()
+    played = fleet.play("site.yml", "--check", "--diff", llm_endpoints=changed(fleet, TEMP="0.5"))
+    assert played.rc == 0, played.text
+    assert played.recap["changed"] == 1
+    assert "+TEMP=0.5" in played.text
+    assert fleet.snapshot() == before
+
+
+def test_wrong_sha256_touches_no_service(fleet, unharmed):
+    payloads = fleet.variables()["llm_payloads"]
+    right = payloads["smollm2"]["files"][0]["sha256"]
+    payloads["smollm2"]["files"][0]["sha256"] = "0" * 64
+    played = fleet.play("site.yml", llm_payloads=payloads)
+    assert played.rc != 0
+    assert played.recap["failed"] == 1
+    assert right in played.error and "0" * 64 in played.error
+    assert fleet.play("playbooks/verify.yml").rc == 0
+
+
+def test_unknown_env_key_is_refused_before_the_host_is_touched(fleet, unharmed):
+    played = fleet.play("site.yml", llm_endpoints=changed(fleet, KV_CACHE_TYPE="q8_0"))
+    assert played.rc != 0
+    assert "KV_CACHE_TYPE" in played.error and "CACHE_TYPE_K" in played.error
+    assert "Look at what the host lacks" not in played.text
+
+
+def test_context_that_does_not_divide_is_refused(fleet, unharmed):
+    played = fleet.play("site.yml", llm_endpoints=changed(fleet, PARALLEL=3))
+    assert played.rc != 0
+    assert "CTX_SIZE" in played.error and "PARALLEL" in played.error
+    assert "Look at what the host lacks" not in played.text
+
+
+def test_missing_model_file_is_named(fleet):
+    declared = fleet.variables()["llm_payloads"]["smollm2"]
+    path = f"{declared['dir']}/{declared['files'][0]['name']}"
+    fleet.run(f"mv {path} {path}.away")
+    try:
+        played = fleet.play("site.yml", "--tags", "endpoint")
+        assert played.rc != 0
+        assert path in played.error and "MODEL_FILE" in played.error
+    finally:
+        fleet.run(f"mv {path}.away {path}")
+    assert fleet.chat(PORT)
+
+
+def test_occupied_port_names_who_holds_it(fleet, unharmed):
+    fleet.run("systemd-run --unit=stranger python3 -m http.server 8099 --bind 127.0.0.1")
+    try:
+        time.sleep(1)
+        played = fleet.play("site.yml", llm_endpoints=changed(fleet, LISTEN_PORT=8099))
+        assert played.rc != 0
+        assert "port 8099 is taken" in played.error and "stranger.service" in played.error
+    finally:
+        fleet.run("systemctl stop stranger.service")
+
+
+def test_undeclared_drop_in_is_red_in_verify_and_in_site(fleet):
+    folder = f"/etc/systemd/system/{fleet.unit}.d"
+    before = fleet.start()
+    fleet.run(f"mkdir -p {folder}; printf '[Service]\\nEnvironment=X=1\\n' >{folder}/arm.conf; systemctl daemon-reload")
+    try:
+        played = fleet.play("playbooks/verify.yml")
+        assert played.rc != 0 and f"{folder}/arm.conf" in played.error
+        assert fleet.play("site.yml").rc != 0
+    finally:
+        fleet.run(f"rm -r {folder}; systemctl daemon-reload")
+    assert fleet.start() == before
+    assert fleet.play("playbooks/verify.yml").rc == 0
+
+
+def test_env_file_edited_by_hand_is_put_back(fleet):
+    file = f"/etc/llm-fleet/{fleet.endpoint}.env"
+    before = fleet.run(f"cat {file}")
+    fleet.run(f"sed -i s/^CTX_SIZE=.*/CTX_SIZE=2048/ {file}; systemctl restart {fleet.unit}; sleep 3")
+    assert fleet.play("playbooks/verify.yml").rc != 0
+    played = fleet.play("site.yml")
+    assert played.rc == 0 and played.recap["changed"] == 1, played.text
+    assert fleet.run(f"cat {file}") == before
+    assert fleet.play("playbooks/verify.yml").rc == 0
+
+
+def test_a_deploy_that_cannot_serve_goes_back_to_the_last_era(fleet):
+    """A shape that passes every rule but that the engine refuses at load."""
+    era = fleet.run(f"readlink /var/lib/llm-fleet/{fleet.endpoint}/current")
+    payloads = fleet.variables()["llm_payloads"]
+    runtime_file = "/var/cache/llm-fleet/sources/toy-lora-yes.gguf"  # an adapter is no model: the engine says so
+    fleet.run(f"cp {runtime_file} {payloads['smollm2']['dir']}/not-a-model.gguf")
+    size, digest = fleet.run(f"stat -c %s {runtime_file}; sha256sum {runtime_file}").split()[:2]
+    payloads["smollm2"]["files"] = [
+        {
+            "name": "not-a-model.gguf",
+            "role": "model",
+            "bytes": int(size),
+            "sha256": digest,
+            "urls": [f"file://{runtime_file}"],
+        }
+    ]
+    played = fleet.play("site.yml", llm_payloads=payloads)
+    assert played.rc != 0
+    assert "does not stay up" in played.error
+    assert "serves again" in played.error
+    assert fleet.run(f"readlink /var/lib/llm-fleet/{fleet.endpoint}/current") == era
+    assert fleet.chat(PORT)
+    assert fleet.play("playbooks/verify.yml").rc == 0
+    assert fleet.play("site.yml").recap["changed"] == 0
+
+
+def test_kill_9_comes_back_and_verify_tells(fleet):
+    before = fleet.start()
+    fleet.run(f"kill -9 {before['MainPID']}")
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        after = fleet.start()
+        if after["SubState"] == "running" and fleet.run(
+            f"curl -sf http://127.0.0.1:{PORT}/health || true", check=False
+        ):
+            break
+        time.sleep(1)
+    assert after["MainPID"] != before["MainPID"] and after["NRestarts"] == "1"
+    played = fleet.play("playbooks/verify.yml")
+    assert played.rc == 0, played.text
+    assert "restarted 1x by systemd" in played.error
+    assert fleet.play("site.yml").recap["changed"] == 0

@@ -1,0 +1,64 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a full deploy leaves on the host, read without our own code."""
+
+from __future__ import annotations
+
+import json
+
+PORT = 8080
+
+
+def test_host_runs_and_unit_serves(fleet):
+    assert fleet.run("systemctl is-system-running").strip() == "running"
+    start = fleet.start()
+    assert (start["ActiveState"], start["SubState"], start["NRestarts"]) == ("active", "running", "0")
+    assert fleet.run(f"systemctl is-enabled {fleet.unit}").strip() == "enabled"
+    assert fleet.run(f"ps -o user= -p {start['MainPID']}").strip() == "llm"
+
+
+def test_program_is_the_built_runtime(fleet):
+    program = fleet.run(f"readlink /proc/{fleet.start()['MainPID']}/exe").strip()
+    assert program == fleet.run("readlink -f /opt/llm-fleet/runtimes/cpu/bin/llama-server").strip()
+    assert "11434" in fleet.run(f"{program} --version 2>&1")
+    build = json.loads(fleet.run("cat /opt/llm-fleet/runtimes/cpu/build.json"))
+    assert build["server_bin"] == program
+
+
+def test_main_process_alone_listens(fleet):
+    owner = fleet.run(f"ss -Hltnp 'sport = :{PORT}'")
+    assert owner.count("pid=") == 1
+    assert f"pid={fleet.start()['MainPID']}," in owner
+
+
+def test_it_answers_with_the_declared_payload(fleet):
+    assert "hello" in fleet.chat(PORT).lower()
+    props = json.loads(fleet.run(f"curl -sS http://127.0.0.1:{PORT}/props"))
+    declared = fleet.variables()["llm_payloads"]["smollm2"]
+    assert props["model_path"] == f"{declared['dir']}/{declared['files'][0]['name']}"
+    assert props["total_slots"] == 2
+    digest = fleet.run(f"sha256sum {props['model_path']}").split()[0]
+    assert digest == declared["files"][0]["sha256"]
+
+
+def test_environment_is_what_bash_reads_from_the_env_file(fleet):
+    """systemd and bash read the written file alike, key by key."""
+    file = f"/etc/llm-fleet/{fleet.endpoint}.env"
+    read = dict(
+        line.split("=", 1)
+        for line in fleet.run(f"env -i bash --noprofile --norc -c 'set -a; . {file}; env'").splitlines()
+        if not line.startswith(("PWD=", "SHLVL=", "_="))
+    )
+    raw = fleet.run(f"tr '\\0' '\\n' </proc/{fleet.start()['MainPID']}/environ").splitlines()
+    process = dict(line.split("=", 1) for line in raw)
+    assert read
+    assert {key: process.get(key) for key in read} == read
+
+
+def test_era_is_recorded_with_its_certificate(fleet):
+    era = json.loads(fleet.run(f"cat /var/lib/llm-fleet/{fleet.endpoint}/current/era.json"))
+    assert era["state"] == "certified"
+    assert [probe["verdict"] for probe in era["certificate"]["probes"]] == ["pass"]
+    assert all(link["ok"] for link in era["certificate"]["truth"])
+    assert len(era["certificate"]["truth"]) >= 14

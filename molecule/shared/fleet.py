@@ -1,0 +1,110 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""For the scenarios' tests: run playbooks as a user would, and read the host the way a user cannot."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Played:
+    """A playbook's end: exit status, everything it printed, and the recap's counts of the first host."""
+
+    rc: int
+    text: str
+
+    @property
+    def recap(self) -> dict[str, int]:
+        """``{"ok": n, "changed": n, ...}`` summed over all hosts."""
+        total: dict[str, int] = {}
+        for line in self.text.partition("PLAY RECAP")[2].splitlines():
+            for key, value in re.findall(r"(\w+)=(\d+)", line):
+                total[key] = total.get(key, 0) + int(value)
+        assert total, self.text
+        return total
+
+    @property
+    def error(self) -> str:
+        """What the failed task said, on one line."""
+        return " ".join(self.text.split())
+
+
+class Fleet:
+    """One scenario's inventory and host."""
+
+    def __init__(self, scenario: str, endpoint: str) -> None:
+        self.inventory = ROOT / "molecule" / scenario / "inventory"
+        self.host = f"molecule-{scenario}"
+        self.endpoint = endpoint
+        self.unit = f"{endpoint}.service"
+
+    def play(self, playbook: str, *args: str, **extra: Any) -> Played:
+        """``ansible-playbook PLAYBOOK -i inventory ARGS``; keyword arguments are passed as extra variables."""
+        command = ["ansible-playbook", playbook, "-i", str(self.inventory), *args]
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as handle:
+            if extra:
+                json.dump(extra, handle)
+                handle.flush()
+                command += ["-e", f"@{handle.name}"]
+            environ = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
+            environ.pop("ANSIBLE_INVENTORY", None)
+            environ["ANSIBLE_CALLBACK_RESULT_FORMAT"] = "json"
+            done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
+        return Played(done.returncode, done.stdout + done.stderr)
+
+    def variables(self) -> dict[str, Any]:
+        """The host's variables as the inventory gives them."""
+        done = subprocess.run(
+            ["ansible-inventory", "-i", str(self.inventory), "--host", self.host],
+            cwd=ROOT, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        values: dict[str, Any] = json.loads(done.stdout)
+        return values
+
+    def run(self, command: str, *, check: bool = True) -> str:
+        """Run a shell command on the host by ssh and return what it printed."""
+        cache = os.environ.get("LLM_FLEET_CACHE", os.path.expanduser("~/.cache/llm-fleet"))
+        done = subprocess.run(
+            ["ssh", "-F", f"{cache}/testhosts/ssh_config", self.host, command],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert not check or done.returncode == 0, f"{command}: {done.returncode} {done.stdout} {done.stderr}"
+        return done.stdout
+
+    def start(self) -> dict[str, str]:
+        """What identifies one start of the unit: main process and invocation, and the state."""
+        wanted = "MainPID,InvocationID,ActiveState,SubState,NRestarts"
+        lines = self.run(f"systemctl show -p {wanted} {self.unit}").splitlines()
+        return dict(line.split("=", 1) for line in lines)
+
+    def chat(self, port: int, question: str = "Say the word hello.") -> str:
+        """One real answer from the endpoint on the host's loopback."""
+        body = {"messages": [{"role": "user", "content": question}], "max_tokens": 64, "temperature": 0}
+        told = self.run(
+            "curl -sS --fail-with-body -H 'Content-Type: application/json' "
+            f"-d {shlex.quote(json.dumps(body))} http://127.0.0.1:{port}/v1/chat/completions"
+        )
+        content: str = json.loads(told)["choices"][0]["message"]["content"]
+        return content
+
+    def snapshot(self) -> str:
+        """Every file of ours on the host with its digest, mode and owner, and every link with its target."""
+        places = (
+            "/etc/llm-fleet /var/lib/llm-fleet /opt/llm-fleet/launchers /etc/systemd/system /opt/llm-fleet/runtimes"
+        )
+        return self.run(
+            f"find {places} -not -path '*/.work/*' -type f -size -9M -exec sha256sum {{}} + | sort -k2;"
+            f"find {places} -printf '%p %m %u %s %l\\n' | grep -v '/lock ' | sort"
+        )
