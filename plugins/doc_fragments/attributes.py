@@ -25,14 +25,17 @@ attributes:
 options: {}
 attributes:
   check_mode:
+    description: Can run in C(check_mode) and returns what would change without changing anything.
     support: full
     details:
       - This module changes nothing, in check mode or out of it.
   diff_mode:
+    description: Returns what changed (or would change) in C(--diff) mode.
     support: N/A
     details:
       - This module changes nothing.
   idempotent:
+    description: A second run with the same inputs on an unchanged host changes nothing.
     support: full
     details:
       - This module changes nothing.

@@ -66,6 +66,8 @@ class Api:
             connection.request(method, path, data, headers)
             answer = connection.getresponse()
             payload = answer.read(_MAX_BODY)
+            if answer.length:  # read(n) does not complain of a body that is cut short
+                raise http.client.IncompleteRead(payload, answer.length)
             return Response(answer.status, payload, time.monotonic() - started)
         except (OSError, http.client.HTTPException) as exc:
             return Response(0, b"", time.monotonic() - started, f"no answer ({type(exc).__name__}: {exc})")

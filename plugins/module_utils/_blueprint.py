@@ -120,18 +120,27 @@ def dry_run(launcher_text: str, env: Mapping[str, str]) -> list[str]:
     """The argv that the launcher would run in this environment, nothing started; its refusal is a FleetError."""
     argv = ["/usr/bin/bash", "-s"]
     bare = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
-    done = subprocess.run(
-        argv,
-        input=launcher_text,
-        env={**bare, **env, "LLM_FLEET_DRY_RUN": "1"},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            argv,
+            input=launcher_text,
+            env={**bare, **env, "LLM_FLEET_DRY_RUN": "1"},
+            capture_output=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            timeout=30,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as exc:
+        raise FleetError(
+            "the launcher's dry run did not end",
+            expected="its arguments within 30 s",
+            found="still running",
+            remedy="Mend the launcher: with LLM_FLEET_DRY_RUN=1 it prints its arguments and starts nothing",
+        ) from exc
     if done.returncode != 0:
         raise FleetError(f"the launcher refuses this env: {done.stderr.strip() or f'exit {done.returncode}'}")
-    return done.stdout.splitlines()
+    return done.stdout.split("\n")[:-1]  # not splitlines: it also splits at characters that a value may hold
 
 
 def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
@@ -155,8 +164,8 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
     problems = _envspec.check(declared.engine, env)
     if problems:
         raise FleetError(f"endpoint {declared.name}: " + " ".join(problems))
+    env_text = _envfile.render(env)  # first: it refuses what cannot stand in an environment
     argv = dry_run(declared.launcher, env)
-    env_text = _envfile.render(env)
     spec = UnitSpec(
         endpoint=declared.name,
         user=declared.user,
@@ -179,6 +188,7 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
             "env": env_text,
             "unit": render(spec, ""),
             "launcher": sha256_text(declared.launcher),
+            "drop_ins": sorted(declared.drop_ins),
             "runtime": runtime["digest"],
             "payload": files,
         }
@@ -193,6 +203,7 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
         "payload": {"name": declared.payload["name"], "files": files},
         "deadline_s": declared.deadline_s,
         "settle_s": declared.settle_s,
+        "timeout_stop_s": declared.timeout_stop_s,
         "chat": dict(declared.chat),
         "drop_ins": list(declared.drop_ins),
         "rung": rung,

@@ -84,7 +84,8 @@ def put_files(blueprint: Blueprint, paths: Paths) -> None:
 
 def remove_files(paths: Paths, timeout_s: float) -> None:
     """Undo a first deploy that failed: the unit is stopped and its two files are gone; the era keeps their text."""
-    _systemd.stop_and_disable(paths.unit, timeout_s=timeout_s)
+    if os.path.lexists(paths.unit_file):  # a deploy that broke before the unit was written has none to stop
+        _systemd.stop_and_disable(paths.unit, timeout_s=timeout_s)
     for path in (paths.unit_file, paths.env_file):
         if os.path.lexists(path):
             os.unlink(path)
@@ -98,7 +99,8 @@ def await_health(unit: str, api: Api, deadline_s: float, say: Say) -> _systemd.U
     while True:
         state = _systemd.show(unit)
         waited = time.monotonic() - started
-        if state.n_restarts > 0 or state.active_state in ("failed", "inactive"):
+        ended = state.active_state in ("failed", "inactive") or state.sub_state.startswith("auto-restart")
+        if state.n_restarts > 0 or ended:
             raise FleetError(
                 f"{unit} does not stay up",
                 expected="a server that runs until /health answers 200",

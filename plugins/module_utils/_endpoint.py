@@ -222,6 +222,13 @@ def converge(
         return result
     make_dirs(paths.store)
     with file_lock(store.lock_path, wait_s=5, purpose=f"deploy of endpoint {declared.name}"):
+        if store.current() != current or store.pin() != pin:
+            raise FleetError(
+                f"endpoint {declared.name} was changed by another run while this one began",
+                expected="the era and pin that this run's plan was made for",
+                found="another era or pin",
+                remedy="Run again",
+            )
         era, links, probes = _carry_out(plan, wanted, current, store, paths, say)
         if rung is not None:
             since = datetime.now(UTC).isoformat(timespec="seconds")
@@ -254,14 +261,16 @@ def _carry_out(
     try:
         say("cut over")
         put_files(era.blueprint, paths)
-        timeout_s = era.blueprint.facts["deadline_s"] + 60
-        _systemd.restart(paths.unit, timeout_s=timeout_s)
+        _systemd.restart(paths.unit, timeout_s=_restart_s(era, current))
         links, verdicts = prove(era, paths, say, fresh=True)
-    except FleetError as fault:
+    except (FleetError, OSError) as exc:
+        fault = exc if isinstance(exc, FleetError) else FleetError(f"cut over of {paths.unit}: {exc}")
         if plan.kind == "deploy":
             store.fail(era, fault.message)
-            fault.facts["went_back_to"] = _go_back(current, paths, say, fault)
-        raise
+            fault.facts["went_back_to"] = _go_back(era, current, paths, say, fault)
+        if fault is exc:
+            raise
+        raise fault from exc
     probes = [verdict.as_dict() for verdict in verdicts]
     certificate = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -271,20 +280,33 @@ def _carry_out(
     return store.commit(era, certificate), links, probes
 
 
-def _go_back(current: Era | None, paths: Paths, say: Say, fault: FleetError) -> str:
+def _restart_s(era: Era, before: Era | None) -> int:
+    """Seconds that stopping what runs and starting ``era`` may take by the units' own limits."""
+    stop_s = max(each.blueprint.facts["timeout_stop_s"] for each in (era, before) if each is not None)
+    return int(era.blueprint.facts["deadline_s"]) + int(stop_s) + 60
+
+
+def _go_back(failed: Era, current: Era | None, paths: Paths, say: Say, fault: FleetError) -> str:
     """Serve the last certified era again and prove it; before the first one, leave nothing behind."""
     if current is None:
         say("the first deploy failed: the unit is taken away again")
-        remove_files(paths, timeout_s=300)
+        try:
+            remove_files(paths, timeout_s=_restart_s(failed, None))
+        except (FleetError, OSError) as second:
+            raise FleetError(
+                f"{fault.message} And its unit {paths.unit} could not be taken away: {second}",
+                remedy=f"Mend what the second message names, then run systemctl disable --now {paths.unit}",
+                went_back_to=None,
+            ) from second
         return "nothing: this was the first deploy; unit and env file were taken away"
     say(f"back to era {current.id}")
     try:
         put_files(current.blueprint, paths)
-        _systemd.restart(paths.unit, timeout_s=current.blueprint.facts["deadline_s"] + 60)
+        _systemd.restart(paths.unit, timeout_s=_restart_s(current, failed))
         prove(current, paths, say, fresh=True)
-    except FleetError as second:
+    except (FleetError, OSError) as second:
         raise FleetError(
-            f"{fault.message} And the last certified era {current.id} does not serve either: {second.message}",
+            f"{fault.message} And the last certified era {current.id} does not serve either: {second}",
             remedy="The endpoint is down; mend what the second message names and run site.yml again",
             went_back_to=None,
         ) from second

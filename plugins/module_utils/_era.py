@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -25,6 +26,8 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._io import (
 )
 
 __all__ = ["Blueprint", "Era", "EraStore", "blueprint_digest", "sha256_text"]
+
+_META = ("digest", "state", "sha256", "facts")
 
 
 def sha256_text(text: str) -> str:
@@ -78,12 +81,29 @@ class EraStore:
     def _path(self, *parts: str) -> str:
         return os.path.join(self.folder, *parts)
 
+    def _way_out(self) -> str:
+        return (
+            "An era is a record and is never edited: choose another era, or, if it is the current one, "
+            f"remove the link {self._path('current')} and run site.yml, which deploys anew"
+        )
+
     def load(self, era_id: str) -> Era:
         """Read an era whole; a file missing, or changed since it was written, is a FleetError."""
         folder = self._path("eras", era_id)
-        meta = read_json(os.path.join(folder, "era.json"))
+        try:
+            meta = read_json(os.path.join(folder, "era.json"))
+        except FleetError as exc:
+            raise FleetError(exc.what, expected=exc.expected, found=exc.found, remedy=self._way_out()) from exc
         if meta is None:
             raise FleetError(f"era {era_id} is not on this host", expected=f"{folder}/era.json", found="no such file")
+        lacking = [key for key in _META if not isinstance(meta, dict) or key not in meta]
+        if lacking or not set(meta["sha256"]) >= {file for file, _field in self._TEXTS}:
+            raise FleetError(
+                f"{folder}/era.json is damaged",
+                expected=", ".join(_META),
+                found=f"no {lacking[0]}" if lacking else "digests of other files",
+                remedy=self._way_out(),
+            )
         texts = {}
         for file, field in self._TEXTS:
             path = os.path.join(folder, file)
@@ -94,7 +114,7 @@ class EraStore:
                     f"{path} is not as it was staged",
                     expected=f"sha256 {meta['sha256'][file]}",
                     found=found,
-                    remedy="An era is a record and is never edited; choose another era, or deploy from the inventory",
+                    remedy=self._way_out(),
                 )
             texts[field] = data.decode()
         return Era(era_id, folder, Blueprint(meta["digest"], **texts, facts=meta["facts"]), meta)
@@ -120,10 +140,15 @@ class EraStore:
         make_dirs(eras)
         for name in sorted(os.listdir(eras), reverse=True):
             meta = None if name.startswith(".") else read_json(os.path.join(eras, name, "era.json"))
-            if meta is not None and meta["digest"] == blueprint.digest and meta["state"] == "staged":
+            if not isinstance(meta, dict) or meta.get("digest") != blueprint.digest or meta.get("state") != "staged":
+                continue
+            # The digest leaves out how to prove an era (deadline, probe): with other terms it is another era.
+            if meta.get("facts") == json.loads(json.dumps(blueprint.facts)):
                 return self.load(name)
         created = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
-        era_id = f"{created}-{blueprint.digest[:8]}"
+        stem = f"{created}-{blueprint.digest[:8]}"
+        names = (stem if number == 1 else f"{stem}-{number}" for number in itertools.count(1))
+        era_id = next(name for name in names if not os.path.lexists(os.path.join(eras, name)))
         building = os.path.join(eras, f".{era_id}.tmp")
         shutil.rmtree(building, ignore_errors=True)  # left by a killed run; never an era, its name begins with a dot
         os.mkdir(building)

@@ -83,11 +83,16 @@ def look(user: str, groups: Sequence[str], packages: Sequence[str], folders: Seq
         )
     with open("/var/lib/dpkg/status", encoding="utf-8", errors="replace") as handle:
         installed = parse_dpkg(handle.read())
+    users = pwd.getpwall()
+    members = {  # a primary group does not list its users
+        group.gr_name: [*group.gr_mem, *(entry.pw_name for entry in users if entry.pw_gid == group.gr_gid)]
+        for group in grp.getgrall()
+    }
     lack = lacking(
         user,
         groups,
-        {entry.gr_name: entry.gr_mem for entry in grp.getgrall()},
-        [entry.pw_name for entry in pwd.getpwall()],
+        members,
+        [entry.pw_name for entry in users],
         folders,
         [folder for folder in folders if os.path.isdir(folder)],
     )

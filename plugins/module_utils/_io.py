@@ -112,10 +112,11 @@ def atomic_link(target: str, path: str) -> None:
 
 
 @contextlib.contextmanager
-def file_lock(path: str, *, wait_s: float, purpose: str) -> Iterator[None]:
+def file_lock(path: str, *, wait_s: float, purpose: str) -> Iterator[int]:
     """Hold an exclusive lock on ``path`` (an empty file that stays); the kernel frees it when the holder dies.
 
-    Waits ``wait_s`` seconds, then raises a FleetError that names the holder's process and purpose.
+    Waits ``wait_s`` seconds, then raises a FleetError that names the holder's process and purpose. Yields the lock's
+    descriptor: a child that inherits it keeps the lock held for as long as the child lives.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -138,6 +139,6 @@ def file_lock(path: str, *, wait_s: float, purpose: str) -> Iterator[None]:
             time.sleep(0.2)
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"process {os.getpid()}: {purpose}\n".encode(), 0)
-        yield
+        yield fd
     finally:
         os.close(fd)

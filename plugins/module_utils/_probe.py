@@ -42,10 +42,12 @@ def judge_chat(status: int, answer: Any, words: str, seconds: float, max_tokens:
     try:
         choice = answer["choices"][0]
         content = choice["message"].get("content") or ""
+        if not isinstance(content, str):
+            raise TypeError("content is no text")
         finish = choice["finish_reason"]
-    except (KeyError, IndexError, TypeError, AttributeError) as exc:
+        usage, timings = dict(answer.get("usage") or {}), dict(answer.get("timings") or {})
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as exc:
         return Verdict("chat", "fail", f"expected a chat completion, found {str(answer)[:200]} ({exc!r})", seconds)
-    usage, timings = answer.get("usage") or {}, answer.get("timings") or {}
     facts = {
         "finish_reason": finish,
         "prompt_tokens": usage.get("prompt_tokens"),

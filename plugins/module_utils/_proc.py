@@ -56,8 +56,12 @@ def exe(pid: int) -> str:
 
 
 def resident_bytes(pid: int) -> int:
-    """VmRSS of the process in bytes."""
-    for line in _read(pid, "status").splitlines():
+    """VmRSS of the process in bytes; 0 when it has ended."""
+    try:
+        status = _read(pid, "status")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    for line in status.splitlines():
         if line.startswith(b"VmRSS:"):
             return int(line.split()[1]) * 1024
     return 0

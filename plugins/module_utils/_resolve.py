@@ -13,10 +13,15 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import Flee
 __all__ = ["hosts_of", "resolve"]
 
 
-def _get(table: Mapping[str, Any], name: str, kind: str, owner: str) -> dict[str, Any]:
-    if name not in table:
+def _get(table: Mapping[str, Any], endpoint: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    owner, name = endpoint["name"], endpoint.get(kind)
+    if not isinstance(name, str) or not isinstance(table.get(name), Mapping):
+        known = ", ".join(sorted(table)) or "none declared"
         raise FleetError(
-            f"endpoint {owner} names {kind} {name!r}", expected=f"one of llm_{kind}s", found="no such entry"
+            f"endpoint {owner} names {kind} {name!r}" if name else f"endpoint {owner} names no {kind}",
+            expected=f"one of llm_{kind}s: {known}",
+            found="no such entry" if name else f"no key {kind}",
+            remedy=f"Mend llm_endpoints.{owner}.{kind}, or declare it under llm_{kind}s",
         )
     return {**table[name], "name": name}
 
@@ -32,6 +37,9 @@ def resolve(
     In ``endpoints`` the payload is the whole entry and the runtime stays a name. ``only`` narrows to one endpoint;
     naming one that is declared here but not active is a FleetError, since nothing would be done.
     """
+    for name, entry in endpoints.items():
+        if not isinstance(entry, Mapping):
+            raise FleetError(f"llm_endpoints.{name}", expected="a dictionary", found=repr(entry))
     if only and only in endpoints and not endpoints[only].get("active", True):
         raise FleetError(
             f"endpoint {only!r} is not active on this host",
@@ -47,9 +55,8 @@ def resolve(
     used_runtimes: dict[str, dict[str, Any]] = {}
     used_payloads: dict[str, dict[str, Any]] = {}
     for endpoint in chosen:
-        name = endpoint["name"]
-        runtime = _get(runtimes, endpoint["runtime"], "runtime", name)
-        payload = _get(payloads, endpoint["payload"], "payload", name)
+        runtime = _get(runtimes, endpoint, "runtime")
+        payload = _get(payloads, endpoint, "payload")
         used_runtimes[runtime["name"]] = runtime
         used_payloads[payload["name"]] = payload
         endpoint["payload"] = payload

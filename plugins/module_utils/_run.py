@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,30 +45,41 @@ def run(
     """Run ``argv`` (no shell, locale C) and return its result.
 
     With ``check`` a non-zero status is a FleetError that holds the command and the end of its output;
-    a missing program and a time-out always are.
+    a missing program or folder and a time-out always are. A time-out ends what the command started too.
     """
     full_env = {**os.environ, "LC_ALL": "C.UTF-8"} if env is None else dict(env)
     command = shlex.join(argv)
+    if cwd is not None and not os.path.isdir(cwd):
+        raise FleetError(f"{cwd}, to run {command} in", expected="a directory", found="none")
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             list(argv),
             env=full_env,
             cwd=cwd,
-            timeout=timeout_s,
-            check=False,
-            capture_output=True,
-            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
             errors="replace",
+            start_new_session=True,
         )
     except FileNotFoundError as exc:
         raise FleetError(
             f"{argv[0]} is not installed", expected=f"to run: {command}", remedy=f"Install it ({exc})"
         ) from exc
-    except subprocess.TimeoutExpired as exc:
-        raise FleetError(
-            f"{command} did not end", expected=f"an end within {timeout_s:g} s", found="still running"
-        ) from exc
-    result = Completed(tuple(argv), done.returncode, done.stdout, done.stderr)
+    with process:
+        try:
+            stdout, stderr = process.communicate(timeout=timeout_s)
+        except BaseException as exc:
+            # Its children hold the pipes too: without them gone, the wait for the streams' end would last as they do.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(exc, subprocess.TimeoutExpired):
+                raise FleetError(
+                    f"{command} did not end", expected=f"an end within {timeout_s:g} s", found="still running"
+                ) from exc
+            raise
+    result = Completed(tuple(argv), process.returncode, stdout, stderr)
     if check and result.rc != 0:
         raise FleetError(f"{command} failed", expected="exit status 0", found=f"{result.rc}: {result.tail}")
     return result

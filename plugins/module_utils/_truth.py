@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc
-from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
+from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api, Response
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era, sha256_text
+from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_optional
 from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import UnitState, show
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import ERA_VARIABLE
@@ -69,6 +70,17 @@ def _digest_of(path: str) -> str:
     return "no such file" if data is None else hashlib.sha256(data).hexdigest()
 
 
+def _props_of(told: Response) -> dict[str, Any]:
+    """The answer's object, or ``{"error": why}``: whoever answers, a look never breaks off here."""
+    if told.status != 200:
+        return {"error": told.words}
+    try:
+        props = told.json("/props")
+    except FleetError as exc:
+        return {"error": exc.message}
+    return props if isinstance(props, dict) else {"error": f"/props answered {str(props)[:200]}"}
+
+
 def observe(unit: str, unit_path: str, env_path: str, api: Api) -> Observed:
     """Look once, in the order unit, files, process, socket, answer. A process that ends midway shows as gone."""
     state = show(unit)
@@ -92,7 +104,7 @@ def observe(unit: str, unit_path: str, env_path: str, api: Api) -> Observed:
         health = "HTTP 200" if answer.status == 200 else answer.words
         if answer.status == 200:
             told = api.get("/props")
-            props = told.json("/props") if told.status == 200 else {"error": told.words}
+            props = _props_of(told)
     return Observed(state, _digest_of(unit_path), _digest_of(env_path), exe, argv, environ, owners, health, props)
 
 
@@ -105,7 +117,9 @@ def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequenc
         {f"pid {pid} of {name or 'no unit'}: {command}" for pid, name, command in seen.owners if name != unit}
     )
     environment = {key: seen.environ.get(key, "(not set)") for key in [*env, ERA_VARIABLE]}
-    settings = seen.props.get("default_generation_settings", {})
+    untold = seen.props.get("error", "(not told)")
+    settings = seen.props.get("default_generation_settings")
+    n_ctx = settings.get("n_ctx", untold) if isinstance(settings, dict) else untold
     per_slot = pad256(int(env["CTX_SIZE"]) // int(env["PARALLEL"]))
     return [
         Link("unit file", sha256_text(era.blueprint.unit_text), seen.unit_sha256, again),
@@ -131,9 +145,9 @@ def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequenc
             f"See journalctl -u {unit}",
         ),
         Link("health", "HTTP 200", seen.health, f"See journalctl -u {unit}"),
-        Link("served file", env["MODEL_FILE"], seen.props.get("model_path"), again),
-        Link("slots", int(env["PARALLEL"]), seen.props.get("total_slots"), again),
-        Link("context per slot", per_slot, settings.get("n_ctx"), again),
+        Link("served file", env["MODEL_FILE"], seen.props.get("model_path", untold), again),
+        Link("slots", int(env["PARALLEL"]), seen.props.get("total_slots", untold), again),
+        Link("context per slot", per_slot, n_ctx, again),
     ]
 
 

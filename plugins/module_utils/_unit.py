@@ -16,6 +16,7 @@ ERA_VARIABLE = "LLM_FLEET_ERA"
 
 # systemd splits ExecStart= and EnvironmentFile= at blanks and reads % and $ itself: such paths are refused.
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9_.@:+,=/-]*")
+_PLAIN_UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_-]*")
 
 
@@ -38,6 +39,13 @@ def render(spec: UnitSpec, era_digest: str) -> str:
     ``Type=exec`` makes a missing or unrunnable launcher fail the start instead of passing it; ``Restart=on-failure``
     brings a killed server back, and the start limit is off because a drained card may take minutes to come back.
     """
+    if not _PLAIN_UNIT.fullmatch(spec.endpoint):
+        raise FleetError(
+            f"endpoint {spec.endpoint!r} cannot name a unit",
+            expected="letters, digits, _ . and -, beginning with a letter or digit",
+            found=repr(spec.endpoint),
+            remedy="Rename it under llm_endpoints",
+        )
     for path in (spec.launcher, spec.env_file):
         if not _PLAIN_PATH.fullmatch(path):
             raise FleetError(f"path {path!r} cannot stand in a unit", expected="an absolute path of plain characters")

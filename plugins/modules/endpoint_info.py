@@ -45,7 +45,7 @@ endpoints:
     payload: {description: The payload's name., type: str}
     model_file: {description: The model's file name., type: str}
     runtime: {description: The runtime's name., type: str}
-    shape: {description: Context, slots, cache types and drafter., type: dict}
+    shape: {description: "Context, slots, cache types and drafter.", type: dict}
     memory_mib: {description: Resident host memory of the main process in MiB., type: float}
     health: {description: What C(/health) answered., type: str}
     era: {description: The current era., type: str}

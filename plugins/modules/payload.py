@@ -1,0 +1,235 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ansible module: have the verified files of a payload on the host."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: payload
+short_description: Fetch and verify the files that an LLM endpoint loads
+description:
+  - Brings each declared file (model, projector, adapter, drafter, shards) to the host, byte for byte as declared.
+  - A file gets its final name only after its length and its sha256 are proven and its bytes are on the disk. An old
+    file stays in place until the new one is proven, and is then kept aside as C(<name>.replaced-<digest>), the latest
+    only; when the inventory goes back to that digest, it is the first source.
+  - Files that are there already are hashed once. A stamp then binds the digest to device, inode, length and times; a
+    file that its stamp still fits is not read again.
+  - An interrupted download goes on where it stopped if the server proves, by a strong entity tag, that it still is the
+    same file; otherwise it starts over.
+version_added: 0.1.0
+author: The llm_fleet engineers
+extends_documentation_fragment:
+  - dank.llm_fleet.attributes
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Hashes files that have no stamp, to tell what a run would do, and writes nothing.
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+options:
+  name:
+    description: The payload's name, for messages.
+    type: str
+    required: true
+  dir:
+    description: The directory of the files, an absolute path. Created where it is missing.
+    type: path
+    required: true
+  files:
+    description: The files of the payload.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      name:
+        description: The file's name in O(dir).
+        type: str
+        required: true
+      role:
+        description: What the endpoint loads it as.
+        type: str
+        choices: [model, mmproj, lora, drafter, shard]
+        default: model
+      bytes:
+        description: Its exact length.
+        type: int
+        required: true
+      sha256:
+        description: Its sha256, 64 hexadecimal digits. Needed unless O(files[].sha256_prefix) is given.
+        type: str
+      sha256_prefix:
+        description: The first 8 or more digits of its sha256, where no more is known. Each run then warns.
+        type: str
+      urls:
+        description: Where to get it (C(file://), C(http://), C(https://)), in order of preference.
+        type: list
+        elements: str
+        default: []
+  owner:
+    description: The files' owner, a name or number. Not changed if not set.
+    type: str
+  group:
+    description: The files' group, a name or number. Not changed if not set.
+    type: str
+  mode:
+    description: The files' mode, four octal digits in quotes.
+    type: str
+    default: "0644"
+  stamp_dir:
+    description: Where the stamps of verified files lie.
+    type: path
+    default: /var/lib/llm-fleet/payloads
+  verify:
+    description: V(stamp) trusts a stamp that still fits; V(full) reads every file again.
+    type: str
+    choices: [stamp, full]
+    default: stamp
+  progress_file:
+    description: A file on the host to keep up to date with the progress of the work. Removed at the end.
+    type: path
+  plan_only:
+    description: Only tell what would be done, from stamps and lengths, without reading or changing a file.
+    type: bool
+    default: false
+  state:
+    description: The files are there and verified.
+    type: str
+    choices: [present]
+    default: present
+"""
+
+EXAMPLES = r"""
+- name: Have a small model
+  dank.llm_fleet.payload:
+    name: smollm2
+    dir: /var/lib/llm-fleet/models/smollm2
+    files:
+      - name: SmolLM2-135M-Instruct.Q4_1.gguf
+        role: model
+        bytes: 98362432
+        sha256: "{{ smollm2_sha256 }}"
+        urls:
+          - file:///var/cache/llm-fleet/models/SmolLM2-135M-Instruct.Q4_1.gguf
+          - https://models.example.com/SmolLM2-135M-Instruct.Q4_1.gguf
+
+- name: Read every byte of it again
+  dank.llm_fleet.payload:
+    name: smollm2
+    dir: /var/lib/llm-fleet/models/smollm2
+    files: "{{ llm_payloads.smollm2.files }}"
+    verify: full
+"""
+
+RETURN = r"""
+files:
+  description: One entry per declared file, in the order of the inventory.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: The file's name.
+      type: str
+    role:
+      description: What the endpoint loads it as.
+      type: str
+    path:
+      description: Its final path.
+      type: str
+    bytes:
+      description: Its length.
+      type: int
+    sha256:
+      description: Its full digest; a declared prefix followed by C(...) where the file has not been read yet.
+      type: str
+    action:
+      description:
+        - V(none) if its stamp fits; V(adopted) if it was found in place, read and stamped for the first time;
+          V(hashed) if it was read again; V(fetched) if it was fetched.
+        - With O(plan_only), V(adopted) and V(hashed) stand for a read whose outcome is not known yet.
+      type: str
+    why:
+      description: The reason for the action.
+      type: str
+    mended:
+      description: Whether mode or owner were set.
+      type: bool
+    source:
+      description: The URL that gave it, without its query.
+      type: str
+    seconds:
+      description: How long reading or fetching took.
+      type: float
+    bytes_per_s:
+      description: The rate of that.
+      type: int
+fetch_bytes:
+  description: The bytes that were fetched, or would be in check mode and with O(plan_only).
+  returned: success
+  type: int
+work:
+  description: Whether long work (reading or fetching) was needed.
+  returned: success
+  type: bool
+failures:
+  description: Sources that failed, as C(file), C(url) and C(error); also when a later one succeeded.
+  returned: always after a fetch
+  type: list
+  elements: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.dank.llm_fleet.plugins.module_utils._module import run_module
+from ansible_collections.dank.llm_fleet.plugins.module_utils._payload import PayloadSpec, ensure
+from ansible_collections.dank.llm_fleet.plugins.module_utils._progress import Progress
+
+_FILE = {
+    "name": {"type": "str", "required": True},
+    "role": {"type": "str", "choices": ["model", "mmproj", "lora", "drafter", "shard"], "default": "model"},
+    "bytes": {"type": "int", "required": True},
+    "sha256": {"type": "str"},
+    "sha256_prefix": {"type": "str"},
+    "urls": {"type": "list", "elements": "str", "default": []},
+}
+
+_SPEC = {
+    "name": {"type": "str", "required": True},
+    "dir": {"type": "path", "required": True},
+    "files": {"type": "list", "elements": "dict", "required": True, "options": _FILE},
+    "owner": {"type": "str"},
+    "group": {"type": "str"},
+    "mode": {"type": "str", "default": "0644"},
+    "stamp_dir": {"type": "path", "default": "/var/lib/llm-fleet/payloads"},
+    "verify": {"type": "str", "choices": ["stamp", "full"], "default": "stamp"},
+    "progress_file": {"type": "path"},
+    "plan_only": {"type": "bool", "default": False},
+    "state": {"type": "str", "choices": ["present"], "default": "present"},
+}
+
+
+def work(module: AnsibleModule) -> dict[str, object]:
+    """Read the options, run, and leave no progress file behind."""
+    spec = PayloadSpec.from_params(module.params)
+    dry = module.check_mode or module.params["plan_only"]
+    progress = Progress(None if dry else module.params["progress_file"])
+    try:
+        result = ensure(spec, check_mode=module.check_mode, progress=progress, plan_only=module.params["plan_only"])
+    finally:
+        progress.close()
+    for warning in result.pop("warnings"):
+        module.warn(warning)
+    return result
+
+
+def main() -> None:
+    """Entry point."""
+    run_module(_SPEC, work)
+
+
+if __name__ == "__main__":
+    main()
