@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envfile, _envspec
@@ -17,9 +17,10 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import Flee
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_json
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import UnitSpec, render
 
-__all__ = ["Declared", "Paths", "draw", "dry_run", "effective_env", "find_runtime"]
+__all__ = ["DEFAULT_CHAT", "Declared", "Paths", "draw", "dry_run", "effective_env", "find_runtime"]
 
-FILE_KEYS = {"MODEL_FILE": "model", "MMPROJ_FILE": "mmproj", "LORA_FILE": "lora", "SPEC_DRAFT_MODEL": "drafter"}
+# Thinking counts against max_tokens; a small model answers the probe's question in a few.
+DEFAULT_CHAT = {"max_tokens": 64, "timeout_s": 120}
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,14 @@ class Declared:
     drop_ins: Sequence[str] = ()
     timeout_stop_s: int = 180
     restart_sec: int = 10
+
+    @classmethod
+    def from_entry(cls, entry: Mapping[str, Any], launcher: str) -> Declared:
+        """From an entry of ``llm_endpoints`` (or a module's parameters); what it leaves out keeps its default."""
+        known = {one.name for one in fields(cls)} - {"launcher"}
+        given = {key: value for key, value in entry.items() if key in known and value is not None}
+        given["chat"] = {**DEFAULT_CHAT, **given.get("chat", {})}
+        return cls(launcher=launcher, **{"user": "llm", **given})
 
 
 def effective_env(declared: Declared, rung: str | None) -> dict[str, Any]:

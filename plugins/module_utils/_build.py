@@ -290,7 +290,9 @@ def make_plan(request: Request) -> Plan:
             return Plan("linked", digest, inputs, tree, before, reasons)
         return Plan("none", digest, inputs, tree, before, ())
     if not building:
-        reasons = ("no link yet",) if target is None else ("another runtime is linked, or the installed one changed",)
+        reasons: tuple[str, ...] = (
+            ("no link yet",) if target is None else ("another runtime is linked, or the installed one changed",)
+        )
         return Plan("linked", digest, inputs, tree, before, reasons)
     if linked:
         reasons = (f"{tree} is not as it was built",)
@@ -626,4 +628,4 @@ def _tail(log: str) -> str:
 
 
 def _now() -> str:
-    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -169,6 +169,15 @@ def require_truth(name: str, told: dict[str, Any], links: list[Link]) -> None:
         )
 
 
+def _unforeseeable(declared: Declared, paths: Paths) -> str:
+    """Why check mode cannot tell the whole: an earlier step, which did not really run, would make what is missing."""
+    if find_runtime(paths.runtimes, declared.runtime) is None:
+        return f"the runtime {declared.runtime} is not built yet; the rest cannot be foretold"
+    names = [os.path.join(declared.payload["dir"], file["name"]) for file in declared.payload["files"]]
+    missing = [name for name in names if not os.path.exists(name)]
+    return f"{missing[0]} is not fetched yet; the rest cannot be foretold" if missing else ""
+
+
 def converge(
     declared: Declared,
     paths: Paths,
@@ -185,8 +194,8 @@ def converge(
     ``flipped`` (env lines), ``endpoint`` (see :func:`row`), ``links``, ``probes``.
     """
     store = EraStore(paths.store)
-    if check_mode and find_runtime(paths.runtimes, declared.runtime) is None:
-        why = f"the runtime {declared.runtime} is not built yet; the rest cannot be foretold"
+    why = _unforeseeable(declared, paths) if check_mode else ""
+    if why:
         return {"changed": True, "work": True, "kind": "deploy", "reasons": [why], "warnings": [why]}
     wanted = draw(declared, paths, rung)
     current, pin = store.current(), store.pin()

@@ -229,7 +229,7 @@ def _fetch(
             except SourceError as exc:
                 note = {"file": file.name, "url": shown_url(url), "error": exc.message}
                 failures.append(note)
-                failed_here.append(note["error"])
+                failed_here.append(exc.message.rstrip("."))
                 if resumable and isinstance(exc, RangeRefused | _WrongDigest):
                     partial.discard()
                     continue
@@ -301,6 +301,29 @@ def _seal(fd: int, digest: str, spec: PayloadSpec, owner: Owner) -> tuple[str, I
     return digest, Identity.of(os.fstat(fd))
 
 
+def _apply(
+    spec: PayloadSpec, owner: Owner, progress: Progress, done: dict[str, _Done], failures: list[dict[str, str]]
+) -> tuple[dict[str, FileFacts], list[Step]]:
+    """Do the steps under the directory's lock; the facts as they were before, and the steps that were done."""
+    make_dirs(spec.dir, 0o755, -1 if owner.uid is None else owner.uid, -1 if owner.gid is None else owner.gid)
+    with file_lock(os.path.join(spec.dir, _LOCK), wait_s=spec.lock_wait_s, purpose=f"payload {spec.name}"):
+        facts = _observe(spec)  # another run may have worked here until now
+        steps = plan(spec, facts, owner)
+        meter = _Meter(progress, _long(steps))
+        facts = _examine(spec, facts, steps, meter, done)
+        steps = plan(spec, facts, owner)
+        for step in steps:  # what is proven is stamped first, so that a failing source does not cost it again
+            if step.action != "fetched" and (step.works or step.mend):
+                Partial(spec.dir, step.file.name).discard()
+                _settle(spec, step, facts[step.file.name], owner)
+        missing = [step.file for step in steps if step.action == "fetched"]
+        _room(spec, facts, steps)
+        meter.expect(sum(file.bytes for file in missing))
+        for file in missing:
+            done[file.name] = _fetch(spec, file, facts[file.name], owner, meter, failures)
+    return facts, steps
+
+
 def ensure(spec: PayloadSpec, *, check_mode: bool, progress: Progress, plan_only: bool = False) -> dict[str, Any]:
     """Bring the payload to its declared state; the result dictionary of the module.
 
@@ -314,37 +337,19 @@ def ensure(spec: PayloadSpec, *, check_mode: bool, progress: Progress, plan_only
         for file in spec.files
         if file.digest.is_prefix
     ]
-    before = facts = _observe(spec)
+    facts = _observe(spec)
     steps = plan(spec, facts, owner)
     _room(spec, facts, steps)
     work = any(step.works for step in steps)
     done: dict[str, _Done] = {}
     failures: list[dict[str, str]] = []
-    if work or any(step.mend for step in steps):
-        if dry:
-            if not plan_only:
-                before = facts = _examine(spec, facts, steps, _Meter(progress, _long(steps)), done)
-                steps = plan(spec, facts, owner)
-                _room(spec, facts, steps)
-        else:
-            make_dirs(spec.dir, 0o755, -1 if owner.uid is None else owner.uid, -1 if owner.gid is None else owner.gid)
-            purpose = f"payload {spec.name}"
-            with file_lock(os.path.join(spec.dir, _LOCK), wait_s=spec.lock_wait_s, purpose=purpose):
-                facts = _observe(spec)  # another run may have worked here until now
-                steps = plan(spec, facts, owner)
-                meter = _Meter(progress, _long(steps))
-                before = facts = _examine(spec, facts, steps, meter, done)
-                steps = plan(spec, facts, owner)
-                _room(spec, facts, steps)
-                meter.expect(sum(step.file.bytes for step in steps if step.action == "fetched"))
-                for step in steps:
-                    if step.action == "fetched":
-                        fetched = _fetch(spec, step.file, facts[step.file.name], owner, meter, failures)
-                        done[step.file.name] = fetched
-                    elif step.works or step.mend:
-                        Partial(spec.dir, step.file.name).discard()
-                        _settle(spec, step, facts[step.file.name], owner)
-    return _result(spec, before, steps, done, owner) | {
+    if not dry and (work or any(step.mend for step in steps)):
+        facts, steps = _apply(spec, owner, progress, done, failures)
+    elif check_mode and not plan_only:
+        facts = _examine(spec, facts, steps, _Meter(progress, _long(steps)), done)
+        steps = plan(spec, facts, owner)
+        _room(spec, facts, steps)
+    return _result(spec, facts, steps, done, owner) | {
         "work": work,
         "failures": failures,
         "warnings": warnings,

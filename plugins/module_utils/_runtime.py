@@ -93,7 +93,7 @@ def dynamic_entries(path: str) -> dict[str, list[str]]:
 
 
 def closure_faults(ldd_output: str, tree: str, forbidden: str) -> list[str]:
-    """What is wrong with one ``ldd`` listing: libraries not found, or found below ``forbidden`` but outside ``tree``."""
+    """Faults of one ``ldd`` listing: libraries not found, or found below ``forbidden`` but outside ``tree``."""
     faults = []
     for line in ldd_output.splitlines():
         name, arrow, rest = line.strip().partition(" => ")
@@ -112,7 +112,7 @@ def _below(path: str, folder: str) -> bool:
 
 
 def prove_closure(tree: str, forbidden: str) -> None:
-    """Each program and library of ``tree`` finds all it needs by the declared RPATH, and nothing below ``forbidden``."""
+    """Each program and library of ``tree`` finds all it needs, and nothing below ``forbidden``; else a FleetError."""
     faults = []
     for relative in file_record(tree):
         path = os.path.join(tree, relative)
@@ -139,7 +139,7 @@ def _is_elf(path: str) -> bool:
 
 
 def stated_version(binary: str, version: str) -> str:
-    """The line by which ``binary --version`` states its version; it must hold the declared ``version`` if one is given."""
+    """The line by which ``binary`` states its version; it must hold the declared ``version`` if one is given."""
     done = run([binary, "--version"], env=_BARE_ENV, check=False)
     said = f"{done.stdout}\n{done.stderr}".strip()
     if done.rc != 0:

@@ -188,22 +188,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 def work(module: AnsibleModule) -> dict[str, Any]:
     """Hand the parameters to :func:`converge`."""
     given = module.params
-    declared = Declared(
-        name=given["name"],
-        engine=given["engine"],
-        env=given["env"],
-        runtime=given["runtime"],
-        payload=given["payload"],
-        user=given["user"],
-        launcher=given["launcher"],
-        rungs=given["rungs"],
-        deadline_s=given["deadline_s"],
-        settle_s=given["settle_s"],
-        chat={"max_tokens": 64, "timeout_s": 120, **given["chat"]},
-        drop_ins=given["drop_ins"],
-        timeout_stop_s=given["timeout_stop_s"],
-        restart_sec=given["restart_sec"],
-    )
+    declared = Declared.from_entry(given, given["launcher"])
     progress = Progress(given["progress_file"])
     try:
         return converge(

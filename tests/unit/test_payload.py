@@ -385,6 +385,14 @@ def test_when_every_source_fails_all_are_told_and_nothing_has_the_name(
     assert not host.final.exists()
 
 
+def test_a_failing_source_does_not_cost_the_proof_of_another_file(host: Host) -> None:
+    _unstamped(host)
+    files = (entry([], OTHER, "a.gguf"), entry([]))
+    with pytest.raises(FleetError, match=r"a\.gguf could not be fetched"):
+        host.ensure(*files)
+    assert host.ensure()["files"][0]["action"] == "none"
+
+
 def test_no_source(host: Host) -> None:
     with pytest.raises(FleetError, match="no source in `urls`"):
         host.ensure(entry([]))

@@ -1,0 +1,93 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One look at a whole host: which of the steps host, runtime, payload, endpoint still has something to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _build, _host, _payload
+from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, Paths
+from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint import converge
+from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._progress import Progress
+
+__all__ = ["DEPLOYABLE", "STEPS", "refuse_undeployable", "survey"]
+
+STEPS = ("host", "runtime", "payload", "endpoint")
+DEPLOYABLE = ("llamacpp",)
+
+
+def refuse_undeployable(endpoints: Sequence[Mapping[str, Any]]) -> None:
+    """A FleetError for the first endpoint whose engine this version cannot deploy, before anything is fetched."""
+    for endpoint in endpoints:
+        if endpoint["engine"] not in DEPLOYABLE:
+            raise FleetError(
+                f"endpoint {endpoint['name']} cannot be deployed by this version",
+                expected=f"engine {' or '.join(DEPLOYABLE)}",
+                found=f"engine {endpoint['engine']}",
+                remedy=f"Set llm_endpoints.{endpoint['name']}.active: false, or name another with -e endpoint=NAME",
+            )
+
+
+def survey(
+    host: Mapping[str, Any],
+    runtimes: Sequence[Mapping[str, Any]],
+    payloads: Sequence[Mapping[str, Any]],
+    endpoints: Sequence[Mapping[str, Any]],
+    launcher: str,
+) -> dict[str, Any]:
+    """``{"steps": {step: has work}, "why": {step: reason}, "endpoints": rows, "warnings": [...]}``; reads only.
+
+    Each step stands on the one before: from the first that has work on, all later ones count as having work too,
+    and are not looked at. A fault in a look is that step's reason; the step itself then runs and raises it.
+    """
+    refuse_undeployable(endpoints)
+    why: dict[str, str] = {}
+    rows: list[dict[str, Any]] = []
+    warnings: list[str] = []
+
+    def host_step() -> str:
+        lack = _host.look(host["user"], host["groups"], host["packages"], host["folders"])
+        return "" if lack["complete"] else f"the host lacks {sorted(key for key, value in lack.items() if value)}"
+
+    def runtime_step() -> str:
+        for entry in runtimes:
+            plan = _build.make_plan(_build.parse_request(entry))
+            if plan.action != "none":
+                return f"runtime {entry['name']}: {plan.action}: {'; '.join(plan.reasons)}"
+        return ""
+
+    def payload_step() -> str:
+        for entry in payloads:
+            spec = _payload.PayloadSpec.from_params(entry)
+            told = _payload.ensure(spec, check_mode=False, progress=Progress(None), plan_only=True)
+            warnings.extend(told["warnings"])
+            if told["changed"] or told["work"]:
+                return f"payload {entry['name']}: files to fetch, verify or mend"
+        return ""
+
+    def endpoint_step() -> str:
+        for entry in endpoints:
+            told = converge(Declared.from_entry(entry, launcher), Paths(entry["name"]), plan_only=True)
+            rows.append(told["endpoint"])
+            warnings.extend(told["warnings"])
+            if told["changed"]:
+                return f"endpoint {entry['name']}: {'; '.join(told['reasons']) or 'its pin can be lifted'}"
+        return ""
+
+    looks = {"host": host_step, "runtime": runtime_step, "payload": payload_step, "endpoint": endpoint_step}
+    reason = ""
+    for step in STEPS:
+        if not reason:
+            try:
+                reason = looks[step]()
+            except FleetError as exc:
+                reason = exc.message
+        if reason:
+            why[step] = reason
+    if why:  # the steps that follow say all this themselves
+        rows, warnings = [], []
+    return {"steps": {step: step in why for step in STEPS}, "why": why, "endpoints": rows, "warnings": warnings}

@@ -1,0 +1,225 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Action plugins for long modules: plan in one call, work in the background, progress on the user's screen.
+
+The module must take ``plan_only`` and ``progress_file`` and return ``changed`` and ``work``. A host with nothing to
+do costs one module call. Long work is detached from the controller: when the controller goes away it runs on, and the
+next run waits for nobody but meets the module's lock.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible.utils.vars import merge_hash
+
+__all__ = ["Lines", "LongRunAction", "amount", "duration", "parse_poll", "progress_line", "size"]
+
+display = Display()
+
+_SEPARATOR = "--llm-fleet--"
+_POLL_S = 2.0
+_SHOW_EVERY_S = 5.0
+_PATIENCE = 45  # polls without a connection before giving up on watching
+
+
+def duration(seconds: float) -> str:
+    """``45s``, ``3m10s`` or ``2h05m``."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+def size(count: float, unit: str) -> str:
+    """``count`` bytes in the decimal ``unit`` (kB, MB, GB), one digit after the point below ten of them."""
+    value = count / {"kB": 1e3, "MB": 1e6, "GB": 1e9}[unit]
+    return f"{value:.1f}" if value < 10 else f"{value:.0f}"
+
+
+def _unit_for(count: float) -> str:
+    return "GB" if count >= 1e9 else "MB" if count >= 1e6 else "kB"
+
+
+def amount(done: int, total: int, unit: str) -> str:
+    """``131/218 steps``, ``1.2/5.0 GB``, ``12 MB`` where the total is unknown, or nothing where nothing is counted."""
+    if unit == "B":
+        if not done and not total:
+            return ""
+        scale = _unit_for(max(done, total))
+        return f"{size(done, scale)}/{size(total, scale)} {scale}" if total else f"{size(done, scale)} {scale}"
+    if not total:
+        return ""
+    return f"{done}/{total} {unit}".rstrip()
+
+
+def progress_line(host: str, title: str, state: Mapping[str, Any], rate: float | None = None) -> str:
+    """One line for the user; ``state`` is what the progress file holds, ``rate`` bytes a second."""
+    done, total, unit = int(state.get("done") or 0), int(state.get("total") or 0), str(state.get("unit") or "")
+    step = " ".join(part for part in (str(state.get("step") or "at work"), amount(done, total, unit)) if part)
+    parts = [step]
+    if state.get("text"):
+        parts.append(str(state["text"]))
+    if rate and unit == "B":
+        scale = _unit_for(rate)
+        parts.append(f"{size(rate, scale)} {scale}/s")
+    parts.append(duration(float(state.get("elapsed_s") or 0)))
+    left = (total - done) / rate if rate and unit == "B" and total > done else state.get("eta_s")
+    if left is not None and done < total:
+        parts.append(f"about {duration(float(left))} left")
+    return f"[{host}] {title}: {', '.join(parts)}"
+
+
+class Lines:
+    """Decides which states become a line: each new step at once, else what moved, at most every five seconds."""
+
+    def __init__(self, host: str, title: str) -> None:
+        self.host, self.title = host, title
+        self._shown: Mapping[str, Any] = {}
+        self._shown_at = float("-inf")
+        self._sample: tuple[float, int] | None = None
+
+    def feed(self, state: Mapping[str, Any], now: float) -> str | None:
+        """The line to show for ``state`` seen at ``now`` (seconds of any clock), or None."""
+        same_step = state.get("step") == self._shown.get("step") and state.get("text") == self._shown.get("text")
+        if same_step and now - self._shown_at < _SHOW_EVERY_S:
+            return None
+        if same_step and state.get("done") == self._shown.get("done"):
+            return None
+        done = int(state.get("done") or 0)
+        rate = None
+        if self._sample is not None and same_step and now > self._sample[0] and done > self._sample[1]:
+            rate = (done - self._sample[1]) / (now - self._sample[0])
+        self._sample = (now, done)
+        self._shown, self._shown_at = dict(state), now
+        return progress_line(self.host, self.title, state, rate)
+
+
+def parse_poll(output: str) -> tuple[dict[str, Any] | None, bool, bool]:
+    """``(progress, finished, alive)`` of one look at the host; see ``LongRunAction._look`` for what it prints.
+
+    An unreadable or missing progress file is None; a missing result file counts as not finished.
+    """
+    progress, job, alive = (output.split(_SEPARATOR) + ["", "", ""])[:3]
+    state = _json(progress)
+    result = _json(job)
+    finished = result is not None and result.get("finished", True) not in (False, 0)
+    return state, finished, alive.strip() == "alive"
+
+
+def _json(text: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+class LongRunAction(ActionBase):
+    """Run ``self._task.action``: plan, then nothing, or a short call, or the long one in the background."""
+
+    _supports_check_mode = True
+    title = "work"
+    # Whether the module, in check mode, does long work that only looks.
+    check_mode_works = False
+    limit_s = 24 * 3600
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The module's result, of the plan where that is all there is to say."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        variables = task_vars or {}
+        asked = dict(self._task.args)
+        if asked.get("plan_only"):
+            return dict(merge_hash(result, self._execute_module(module_args=asked, task_vars=variables)))
+        plan = self._execute_module(module_args={**asked, "plan_only": True}, task_vars=variables)
+        dry = self._task.check_mode and not self.check_mode_works
+        if plan.get("failed") or dry or not (plan.get("changed") or plan.get("work")):
+            return dict(merge_hash(result, plan))
+        if not plan.get("work"):
+            return dict(merge_hash(result, self._execute_module(module_args=asked, task_vars=variables)))
+        return dict(merge_hash(result, self._in_background(asked, variables)))
+
+    def _in_background(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        """Start the module detached, show its progress, return its result."""
+        host = str(task_vars.get("inventory_hostname") or self._play_context.remote_addr)
+        lines = Lines(host, f"{self.title} {args.get('name', '')}".strip())
+        if self._connection._shell.tmpdir is None:
+            self._make_tmp_path()
+        progress_file = args.get("progress_file")
+        if not progress_file and not self._is_become_unprivileged():
+            # in the folder that goes away with the job, whatever becomes of it
+            progress_file = self._connection._shell.join_path(self._connection._shell.tmpdir, "progress")
+            args = {**args, "progress_file": progress_file}
+
+        asked_async, self._task.async_val = self._task.async_val, self.limit_s
+        try:
+            started: dict[str, Any] = self._execute_module(module_args=args, task_vars=task_vars, wrap_async=True)
+        finally:
+            self._task.async_val = asked_async
+            self._cleanup_remote_tmp = True  # the wrapper removes its own folder, later calls have theirs
+        job, results_file = started.get("ansible_job_id"), started.get("results_file")
+        if started.get("failed") or not job or not results_file:
+            return started
+
+        self._watch(str(job), str(results_file), str(progress_file or ""), lines)
+        done: dict[str, Any] = self._execute_module(
+            module_name="ansible.legacy.async_status",
+            module_args={"jid": job, "mode": "status", "_async_dir": results_file.rpartition("/")[0]},
+            task_vars=task_vars,
+        )
+        self._low_level_execute_command(f"rm -f {shlex.quote(results_file)}")
+        for key in ("ansible_job_id", "started", "finished", "results_file"):
+            done.pop(key, None)
+        return done
+
+    def _watch(self, job: str, results_file: str, progress_file: str, lines: Lines) -> None:
+        """Return when the job has left its result; show what it says until then."""
+        silent, gone, pause = 0, 0, 0.5
+        while True:
+            time.sleep(pause)
+            pause = min(_POLL_S, pause * 2)
+            try:
+                state, finished, alive = parse_poll(self._look(job, results_file, progress_file))
+            except AnsibleConnectionFailure as exc:
+                silent += 1
+                if silent >= _PATIENCE:
+                    raise AnsibleActionFail(
+                        f"{lines.title}: no connection to {lines.host} any more ({exc}). The work goes on there; "
+                        "run again when the host answers."
+                    ) from exc
+                if hasattr(self._connection, "reset"):
+                    self._connection.reset()
+                continue
+            silent = 0
+            if finished:
+                return
+            if state is not None and (line := lines.feed(state, time.monotonic())):
+                display.display(line)
+            gone = 0 if alive else gone + 1
+            if gone >= 3:
+                self._low_level_execute_command(f"rm -f {shlex.quote(results_file)}")
+                raise AnsibleActionFail(
+                    f"{lines.title}: the background job on {lines.host} is gone and left no result: it was killed, or "
+                    "the host restarted. Run again; finished parts are kept."
+                )
+
+    def _look(self, job: str, results_file: str, progress_file: str) -> str:
+        """The progress file, the job's result file and whether any of its processes lives, in one cheap command."""
+        token = job.partition(".")[0]
+        pattern = f"{token[0]}[{token[1]}]{token[2:]}"  # does not match the command line that it stands in
+        command = (
+            f"cat {shlex.quote(progress_file or '/dev/null')} 2>/dev/null; echo {_SEPARATOR}; "
+            f"cat {shlex.quote(results_file)} 2>/dev/null; echo {_SEPARATOR}; "
+            f"grep -qs -- {shlex.quote(pattern)} /proc/[0-9]*/cmdline && echo alive || true"
+        )
+        return str(self._low_level_execute_command(command)["stdout"])
