@@ -31,7 +31,7 @@ KEYS: tuple[Key, ...] = (
     Key("R9V_VISIBLE_DEVICES", "list", "The cards' HIP indices in rank order", pattern=r"[0-9]+", form="r9v"),
     Key("R9V_DEV_QWEN4_EXP_ADAPTER_PY", "path", "An adapter module mounted over the image's", form="r9v",
         empty="the image's own", note="a Q8_0 payload needs it: its inject shard is quantized"),
-    Key("R9V_FULL_MUTABLE_CACHE", "bool", "The 160-slot full-mutable expert cache", form="r9v",
+    Key("R9V_FULL_MUTABLE_CACHE", "bool", "The 160-slot full-mutable expert cache", form="r9v", empty="the overlay's own",
         note="the q8 state's 80-slot tiered cache needs 0"),
     Key("R9V_PLE_READY_TIMEOUT", "int", "Seconds that the PLE registration may take", low=1, form="r9v",
         note="the engine's own 600 is too short after page cache churn"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.dank.llm_fleet.plugins.module_utils import _build, _host, _payload
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _buildplan, _host, _payload
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint import converge
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
@@ -55,7 +55,7 @@ def survey(
 
     def runtime_step() -> str:
         for entry in runtimes:
-            plan = _build.make_plan(_build.parse_request(entry))
+            plan = _buildplan.make_plan(_buildplan.parse_request(entry))
             if plan.action != "none":
                 return f"runtime {entry['name']}: {plan.action}: {'; '.join(plan.reasons)}"
         return ""

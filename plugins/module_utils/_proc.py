@@ -110,6 +110,8 @@ def _owners(inodes: set[int]) -> list[SocketOwner]:
             owners += [SocketOwner(pid, inode, unit_of(pid), " ".join(cmdline(pid))[:200]) for inode in held]
         except (FileNotFoundError, ProcessLookupError):
             continue  # the process ended while we looked: it holds nothing any more
+        except PermissionError:
+            continue  # not ours to look into; a socket of the port that it holds is listed as one of nobody
     return owners
 
 
@@ -117,7 +119,7 @@ def listeners(port: int) -> list[SocketOwner]:
     """Every process that holds a socket listening on TCP ``port``, on any address, v4 or v6.
 
     Two servers with SO_REUSEPORT have two inodes and both are listed. A listening socket whose owner
-    cannot be seen (another user namespace) is listed with pid 0.
+    cannot be seen (another user namespace, no right to look) is listed with pid 0.
     """
     inodes: set[int] = set()
     for name in ("tcp", "tcp6"):

@@ -191,7 +191,7 @@ def work(module: AnsibleModule) -> dict[str, Any]:
     declared = Declared.from_entry(given, given["launcher"])
     progress = Progress(given["progress_file"])
     try:
-        return converge(
+        told = converge(
             declared,
             Paths(given["name"], runtimes=given["runtimes_dir"]),
             rung=given["rung"],
@@ -202,6 +202,9 @@ def work(module: AnsibleModule) -> dict[str, Any]:
         )
     finally:
         progress.close()
+    for warning in told.pop("warnings"):
+        module.warn(warning)
+    return told
 
 
 def main() -> None:

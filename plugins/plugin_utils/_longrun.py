@@ -110,7 +110,7 @@ def parse_poll(output: str) -> tuple[dict[str, Any] | None, bool, bool]:
 
     An unreadable or missing progress file is None; a missing result file counts as not finished.
     """
-    progress, job, alive = (output.split(_SEPARATOR) + ["", "", ""])[:3]
+    progress, job, alive = [*output.split(_SEPARATOR), "", ""][:3]
     state = _json(progress)
     result = _json(job)
     finished = result is not None and result.get("finished", True) not in (False, 0)

@@ -45,8 +45,8 @@ class World:
             return {"changed": busy, "reasons": ["drop-ins"], "endpoint": ROW, "warnings": ["pinned"]}
 
         monkeypatch.setattr(host_plan._host, "look", host_look)
-        monkeypatch.setattr(host_plan._build, "parse_request", lambda entry: entry)
-        monkeypatch.setattr(host_plan._build, "make_plan", make_plan)
+        monkeypatch.setattr(host_plan._buildplan, "parse_request", lambda entry: entry)
+        monkeypatch.setattr(host_plan._buildplan, "make_plan", make_plan)
         monkeypatch.setattr(host_plan._payload.PayloadSpec, "from_params", lambda entry: entry)
         monkeypatch.setattr(host_plan._payload, "ensure", ensure)
         monkeypatch.setattr(host_plan, "converge", converge)

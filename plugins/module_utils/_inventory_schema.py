@@ -1,0 +1,201 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the inventory's dictionaries may hold: the keys of each, in words and as tests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec
+
+__all__ = [
+    "CARD",
+    "CHAT",
+    "CLIENT",
+    "ENDPOINT",
+    "FILE",
+    "PAYLOAD",
+    "RUNTIME",
+    "SOURCES",
+    "UNKNOWN",
+    "Field",
+    "check_digest",
+    "check_keys",
+    "source_fields",
+]
+
+UNKNOWN = "unknown"
+_HEX64 = re.compile(r"[0-9a-fA-F]{64}")
+_PREFIX = re.compile(r"[0-9a-fA-F]{8,63}")
+_COMMIT = re.compile(r"[0-9a-f]{7,40}")
+_PCI = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+
+@dataclass(frozen=True)
+class Field:
+    """A key of a dictionary: what it may hold, in words and as a test, and whether it must be there."""
+
+    expected: str
+    test: Callable[[Any], bool]
+    required: bool = False
+
+
+def _is_int(value: Any, low: int = 0) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= low
+
+
+def _text(required: bool = False) -> Field:
+    return Field("text", lambda value: isinstance(value, str) and value != "", required)
+
+
+def _count(required: bool = False, low: int = 1, unknown: bool = False) -> Field:
+    words = f"a whole number of at least {low}" + (f", or {UNKNOWN}" if unknown else "")
+    return Field(words, lambda value: _is_int(value, low) or (unknown and value == UNKNOWN), required)
+
+
+def _choice(*choices: str, required: bool = False) -> Field:
+    return Field("one of " + ", ".join(choices), lambda value: value in choices, required)
+
+
+def _like(pattern: re.Pattern[str], expected: str, required: bool = False, unknown: bool = False) -> Field:
+    def test(value: Any) -> bool:
+        return isinstance(value, str) and bool(pattern.fullmatch(value) or (unknown and value == UNKNOWN))
+
+    return Field(expected + (f", or {UNKNOWN}" if unknown else ""), test, required)
+
+
+def _path(required: bool = False) -> Field:
+    return Field("an absolute path", lambda value: isinstance(value, str) and value.startswith("/"), required)
+
+
+def _texts(required: bool = False) -> Field:
+    def test(value: Any) -> bool:
+        return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
+
+    return Field("a list of texts", test, required)
+
+
+def _flag() -> Field:
+    return Field("true or false", lambda value: isinstance(value, bool))
+
+
+def _table(required: bool = False) -> Field:
+    return Field("a dictionary", lambda value: isinstance(value, Mapping), required)
+
+
+def _items(required: bool = False) -> Field:
+    def test(value: Any) -> bool:
+        return isinstance(value, (list, tuple)) and bool(value) and all(isinstance(item, Mapping) for item in value)
+
+    return Field("a list of dictionaries, not empty", test, required)
+
+
+_SHA = _like(_HEX64, "64 hexadecimal digits (fewer belong in sha256_prefix)", unknown=True)
+_SHA_PREFIX = _like(_PREFIX, "8 to 63 hexadecimal digits (64 belong in sha256)")
+
+RUNTIME = {
+    "engine": _choice(*_envspec.ENGINES, required=True),
+    "version": _text(),
+    "commit": _like(_COMMIT, "7 to 40 hexadecimal digits"),
+    "source": _table(required=True),
+    "cmake": _table(),
+    "targets": _texts(),
+}
+SOURCES = {
+    "archive": {"urls": _texts(required=True), "sha256": _SHA, "sha256_prefix": _SHA_PREFIX, "subdir": _text()},
+    "git": {
+        "url": _text(required=True),
+        "commit": _like(_COMMIT, "7 to 40 hexadecimal digits", required=True),
+        "subdir": _text(),
+    },
+    "path": {"path": _path(required=True), "subdir": _text()},
+    "installed": {"path": _path(required=True)},
+    "bundle": {"image": _text(required=True), "checkout": _path(), "sha256": _SHA, "sha256_prefix": _SHA_PREFIX},
+}
+PAYLOAD = {"dir": _path(required=True), "files": _items(required=True)}
+FILE = {
+    "name": _like(re.compile(r"[^./][^/\x00-\x1f]*"), "a plain file name", required=True),
+    "role": _choice("model", "mmproj", "lora", "drafter", "shard", required=True),
+    "bytes": _count(required=True, unknown=True),
+    "sha256": _SHA,
+    "sha256_prefix": _SHA_PREFIX,
+    "urls": _texts(),
+}
+ENDPOINT = {
+    "engine": _choice(*_envspec.ENGINES, required=True),
+    "state": _choice("present"),
+    "active": _flag(),
+    "runtime": _text(required=True),
+    "payload": _text(required=True),
+    "user": _like(re.compile(r"[a-z_][a-z0-9_-]*"), "a login name"),
+    "env": _table(required=True),
+    "rungs": _table(),
+    "cards": _texts(),
+    "client": _table(),
+    "deadline_s": _count(),
+    "drop_ins": _texts(),
+    "chat": _table(),
+}
+CLIENT = {
+    "context_window": _count(required=True),
+    "max_tokens": _count(),
+    "input": _texts(),
+    "reasoning_field": _text(),
+    "reasoning_efforts": _texts(),
+    "sampling": _table(),
+    "rungs": _table(),
+}
+CHAT = {"max_tokens": _count(), "timeout_s": _count()}
+CARD = {
+    "vendor": _choice("amd", "nvidia", required=True),
+    "arch": _text(required=True),
+    "pci": _like(_PCI, "a PCI address such as 0000:03:00.0", unknown=True),
+    "uuid": _text(),
+    "index": _count(required=True, low=0),
+    "total_mib": _count(required=True),
+    "addressable_mib": _count(),
+    "floor_mib": _count(required=True, low=0),
+    "shared": _flag(),
+}
+
+
+def check_keys(where: str, given: Any, fields: Mapping[str, Field]) -> list[str]:
+    """Unknown keys, missing keys and unsound values of one dictionary."""
+    if not isinstance(given, Mapping):
+        return [f"{where} is {type(given).__name__}; expected a dictionary."]
+    problems = []
+    for key, value in given.items():
+        if key not in fields:
+            guess = _envspec.closest(str(key), list(fields))
+            hint = f"Did you mean {guess}?" if guess else f"Known: {', '.join(fields)}."
+            problems.append(f"{where}.{key} is no key of this dictionary. {hint}")
+        elif not fields[key].test(value):
+            problems.append(f"{where}.{key} is {value!r}; expected {fields[key].expected}.")
+    problems += [
+        f"{where}.{key} is missing; expected {wanted.expected}."
+        for key, wanted in fields.items()
+        if wanted.required and key not in given
+    ]
+    return problems
+
+
+def check_digest(where: str, given: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """(problems, warnings) of the sha256 of a file, an archive or an image."""
+    if "sha256" in given and "sha256_prefix" in given:
+        return [f"{where} has sha256 and sha256_prefix. Keep sha256."], []
+    if "sha256" not in given and "sha256_prefix" not in given:
+        return [f"{where} has no digest. Add sha256 (64 digits), sha256_prefix, or sha256: {UNKNOWN}."], []
+    if given.get("sha256") == UNKNOWN:
+        return [], [f"{where}: sha256 is unknown, so nothing can be fetched or adopted until it is declared"]
+    if "sha256_prefix" in given:
+        return [], [f"{where}: of the sha256 only a prefix is declared"]
+    return [], []
+
+
+def source_fields(kind: str) -> dict[str, Field]:
+    """The keys of a runtime's source of this kind."""
+    return {"kind": _choice(*SOURCES, required=True), **SOURCES[kind]}

@@ -1,0 +1,252 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The chain of truth: each link broken alone is the one that is named."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _truth
+from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
+from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, sha256_text
+from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import UnitState
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, Observed, chain, first_broken, pad256
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import Served
+
+UNIT, UNIT_PATH = "chat.service", "/etc/systemd/system/chat.service"
+STATE = UnitState(
+    load_state="loaded",
+    active_state="active",
+    sub_state="running",
+    result="success",
+    main_pid=42,
+    n_restarts=0,
+    fragment_path=UNIT_PATH,
+    drop_in_paths=("/d/ours.conf",),
+    need_daemon_reload=False,
+    unit_file_state="enabled",
+    invocation_id="i" * 32,
+    active_since_us=1,
+    exit_code="0",
+    exit_status="0",
+    control_group="/system.slice/chat.service",
+)
+PROPS = {"model_path": "/models/m.gguf", "total_slots": 2, "default_generation_settings": {"n_ctx": 2048}}
+
+
+@pytest.fixture
+def era(blueprint: Callable[..., Blueprint]) -> Era:
+    plan = blueprint()
+    return Era("e1", "/eras/e1", plan, {"state": "certified", "digest": plan.digest})
+
+
+def healthy(era: Era) -> Observed:
+    facts = era.blueprint.facts
+    return Observed(
+        unit=STATE,
+        unit_sha256=sha256_text(era.blueprint.unit_text),
+        env_sha256=sha256_text(era.blueprint.env_text),
+        exe="/opt/rt/bin/llama-server",
+        argv=tuple(facts["argv"]),
+        environ={**facts["env"], "LLM_FLEET_ERA": era.blueprint.digest, "INVOCATION_ID": "i", "HOME": "/"},
+        owners=((42, UNIT, "llama-server"), (43, UNIT, "its child")),
+        health="HTTP 200",
+        props=PROPS,
+    )
+
+
+def in_state(**changes: Any) -> Callable[[Observed], Observed]:
+    return lambda seen: replace(seen, unit=replace(seen.unit, **changes))
+
+
+def seen_with(**changes: Any) -> Callable[[Observed], Observed]:
+    return lambda seen: replace(seen, **changes)
+
+
+def environ_with(**changes: str | None) -> Callable[[Observed], Observed]:
+    def change(seen: Observed) -> Observed:
+        merged = {**seen.environ, **changes}
+        return replace(seen, environ={key: value for key, value in merged.items() if value is not None})
+
+    return change
+
+
+def props_with(**changes: Any) -> Callable[[Observed], Observed]:
+    return lambda seen: replace(seen, props={**seen.props, **changes})
+
+
+BROKEN: list[tuple[str, Callable[[Observed], Observed], Any]] = [
+    ("unit file", seen_with(unit_sha256="no such file"), "no such file"),
+    ("env file", seen_with(env_sha256="0" * 64), "0" * 64),
+    ("fragment path", in_state(fragment_path="/run/systemd/system/chat.service"), "/run/systemd/system/chat.service"),
+    ("drop-ins", in_state(drop_in_paths=("/d/ours.conf", "/d/override.conf")), ["/d/ours.conf", "/d/override.conf"]),
+    ("drop-ins", in_state(drop_in_paths=()), []),
+    ("pending reload", in_state(need_daemon_reload=True), True),
+    ("enabled", in_state(unit_file_state="disabled"), "disabled"),
+    ("unit state", in_state(active_state="activating", sub_state="auto-restart"), "activating (auto-restart)"),
+    ("unit state", in_state(sub_state="exited"), "active (exited)"),
+    ("program", seen_with(exe="/opt/rt/bin/llama-server (deleted)"), "/opt/rt/bin/llama-server (deleted)"),
+    ("program", seen_with(exe="/usr/bin/bash"), "/usr/bin/bash"),
+    ("arguments", seen_with(argv=("/opt/rt/bin/llama-server",)), ["/opt/rt/bin/llama-server"]),
+    ("environment", environ_with(LLM_FLEET_ERA="older"), None),
+    ("environment", environ_with(CTX_SIZE="1024"), None),
+    ("environment", environ_with(ALIAS=None), None),
+    (
+        "strangers on the port",
+        seen_with(owners=((42, UNIT, "llama-server"), (77, "", "nc -l"))),
+        ["pid 77 of no unit: nc -l"],
+    ),
+    ("strangers on the port", seen_with(owners=((42, UNIT, "s"), (0, "", "unseen"))), ["pid 0 of no unit: unseen"]),
+    ("main process listens", seen_with(owners=()), False),
+    ("main process listens", seen_with(owners=((43, UNIT, "its child"),)), False),
+    ("health", seen_with(health="HTTP 503 loading"), "HTTP 503 loading"),
+    ("served file", props_with(model_path="/models/other.gguf"), "/models/other.gguf"),
+    ("served file", seen_with(props={}), "(not told)"),
+    ("served file", seen_with(props={"error": "HTTP 404"}), "HTTP 404"),
+    ("slots", props_with(total_slots=1), 1),
+    ("context per slot", props_with(default_generation_settings={"n_ctx": 4096}), 4096),
+    ("context per slot", props_with(default_generation_settings=None), "(not told)"),
+    ("context per slot", props_with(default_generation_settings=[1]), "(not told)"),
+    ("context per slot", props_with(default_generation_settings={}), "(not told)"),
+]
+
+
+def links_of(era: Era, seen: Observed) -> list[Link]:
+    return chain(era, UNIT, UNIT_PATH, seen, ["/d/ours.conf"])
+
+
+def test_nothing_is_broken_when_all_is_well(era: Era) -> None:
+    links = links_of(era, healthy(era))
+    assert [link.name for link in links if not link.ok] == []
+    assert first_broken(links) is None
+
+
+@pytest.mark.parametrize(("name", "change", "found"), BROKEN, ids=[f"{n}-{i}" for i, (n, _, _) in enumerate(BROKEN)])
+def test_a_link_broken_alone_is_named(era: Era, name: str, change: Callable[[Observed], Observed], found: Any) -> None:
+    broken = first_broken(links_of(era, change(healthy(era))))
+    assert broken is not None
+    assert broken.name == name
+    assert broken.remedy
+    if found is not None:
+        assert broken.found == found
+
+
+def test_every_link_has_a_case(era: Era) -> None:
+    assert {name for name, _change, _found in BROKEN} == {link.name for link in links_of(era, healthy(era))}
+
+
+def test_the_environment_shows_what_differs(era: Era) -> None:
+    broken = first_broken(links_of(era, environ_with(ALIAS=None, CTX_SIZE="1")(healthy(era))))
+    assert broken is not None
+    differing = {key for key in broken.expected if broken.expected[key] != broken.found[key]}
+    assert differing == {"ALIAS", "CTX_SIZE"}
+    assert broken.found["ALIAS"] == "(not set)"
+    assert "HOME" not in broken.found
+
+
+def test_a_program_that_is_a_link_is_followed(era: Era, tmp_path: Path) -> None:
+    real = tmp_path / "cpu@abc" / "llama-server"
+    real.parent.mkdir()
+    real.write_text("")
+    (tmp_path / "cpu").symlink_to("cpu@abc")
+    era.blueprint.facts["env"]["SERVER_BIN"] = str(tmp_path / "cpu" / "llama-server")
+    seen = environ_with(SERVER_BIN=era.blueprint.facts["env"]["SERVER_BIN"])(replace(healthy(era), exe=str(real)))
+    broken = first_broken(links_of(era, seen))
+    assert broken is None
+
+
+@pytest.mark.parametrize(("expected", "found", "ok"), [(1, 1, True), (1, 2, False), ([], (), False), ("", None, False)])
+def test_a_link_is_ok_when_its_sides_are_equal(expected: Any, found: Any, ok: bool) -> None:
+    link = Link("x", expected, found, "mend")
+    assert link.ok is ok
+    row = {"name": "x", "expected": expected, "found": found, "ok": ok}
+    assert link.as_dict() == (row if ok else {**row, "remedy": "mend"})
+
+
+def test_the_first_broken_link_is_the_fault() -> None:
+    links = [Link("a", 1, 1), Link("b", 1, 2), Link("c", 1, 3)]
+    assert first_broken(links) == links[1]
+    assert first_broken([]) is None
+
+
+@given(st.integers(min_value=0, max_value=10**9))
+def test_pad256(n: int) -> None:
+    assert pad256(n) % 256 == 0
+    assert n <= pad256(n) < n + 256
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, served: Served) -> Callable[[], Observed]:
+    """Observe this very process as if it were the unit's main process."""
+    (tmp_path / "unit").write_text("u")
+    (tmp_path / "env").write_text("e")
+
+    def look(pid: int = os.getpid()) -> Observed:
+        monkeypatch.setattr(_truth, "show", lambda _unit: replace(STATE, main_pid=pid))
+        api = Api("127.0.0.1", served.port)
+        return _truth.observe(UNIT, str(tmp_path / "unit"), str(tmp_path / "env"), api)
+
+    return look
+
+
+def test_observe(looked: Callable[[], Observed], served: Served) -> None:
+    served.answer("/health", {"status": "ok"})
+    served.answer("/props", PROPS)
+    seen = looked()
+    assert (seen.unit_sha256, seen.env_sha256) == (sha256_text("u"), sha256_text("e"))
+    assert seen.exe == os.path.realpath("/proc/self/exe")
+    assert "pytest" in " ".join(seen.argv)
+    assert seen.environ["PATH"]
+    assert [pid for pid, _unit, _command in seen.owners] == [os.getpid()]
+    assert (seen.health, seen.props) == ("HTTP 200", PROPS)
+
+
+def test_observe_without_files(looked: Callable[[], Observed], tmp_path: Path) -> None:
+    (tmp_path / "unit").unlink()
+    seen = looked()
+    assert seen.unit_sha256 == "no such file"
+    assert seen.health.startswith("HTTP 404")
+    assert seen.props == {}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [(200, b"<html>", "answered no JSON"), (200, b"[1]", "/props answered [1]"), (501, b"off", "HTTP 501 off")],
+)
+def test_props_that_are_none_are_reported_and_never_raised(
+    looked: Callable[[], Observed], served: Served, status: int, body: bytes, words: str
+) -> None:
+    served.answer("/health", {})
+    served.answers["/props"] = (status, body)
+    assert words in looked().props["error"]
+
+
+def test_without_a_main_process_nobody_is_asked(looked: Callable[[int], Observed], served: Served) -> None:
+    served.answer("/health", {})
+    seen = looked(0)
+    assert (seen.exe, seen.argv, seen.environ, seen.props) == ("", (), {}, {})
+    assert seen.health == "not asked: no main process"
+    assert served.seen == []
+
+
+def test_a_main_process_that_ends_midway(looked: Callable[[int], Observed]) -> None:
+    seen = looked(2**22 + 1)  # above pid_max
+    assert seen.exe == "the main process ended while it was looked at"
+    assert seen.argv == ()
+
+
+def test_a_stranger_in_the_endpoints_place_is_seen(looked: Callable[[], Observed], era: Era, served: Served) -> None:
+    served.answer("/health", {})
+    with socket.create_server(("127.0.0.1", 0)):
+        links = links_of(era, looked())
+    assert not {link.name: link.ok for link in links}["strangers on the port"]
