@@ -17,7 +17,7 @@ import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _era
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, EraStore, blueprint_digest
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 Make = Callable[..., Blueprint]
@@ -225,12 +225,16 @@ def test_pin(store: EraStore, blueprint: Make) -> None:
     assert "pin.json" not in os.listdir(store.folder)
 
 
+words = st.text(max_size=4)
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    st.none() | st.booleans() | st.integers() | words,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
+    max_leaves=6,
 )
 
 
-@given(st.dictionaries(st.text(), json_values), st.text(), json_values)
+@settings(max_examples=50)
+@given(st.dictionaries(words, json_values, max_size=4), words, json_values)
 def test_the_digest_depends_on_content_and_not_on_order(parts: dict[str, Any], key: str, value: Any) -> None:
     digest = blueprint_digest(parts)
     assert digest == blueprint_digest(dict(reversed(parts.items())))

@@ -1,0 +1,266 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The gates with real sockets, and waiting for health with a stand-in for systemctl."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _cutover, _proc, _systemd
+from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
+from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
+from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era
+from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
+
+from conftest import Served
+from test_systemd import shown
+from test_truth import STATE
+
+Make = Callable[..., Blueprint]
+RUNNING = shown(NRestarts="0", DropInPaths="")
+SAID: list[str] = []
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    return Paths("chat", etc=str(tmp_path / "etc"), launchers=str(tmp_path / "l"), units=str(tmp_path / "units"))
+
+
+@pytest.fixture
+def systemctl(stand_in: Callable[[str, str], Path], tmp_path: Path) -> Callable[..., Path]:
+    """A stand-in for systemctl that shows the given states one after the other and then the last for ever."""
+
+    def script(*states: str) -> Path:
+        for number, state in enumerate(states, 1):
+            (tmp_path / f"state{number}").write_text(state)
+        log = tmp_path / "systemctl.log"
+        stand_in(
+            "systemctl",
+            f"echo \"$@\" >> {log}\n[ \"$1\" = show ] || exit 0\n"
+            f"n=$(grep -c '^show' {log}); [ $n -gt {len(states)} ] && n={len(states)}; cat {tmp_path}/state$n",
+        )
+        stand_in("journalctl", 'echo "journal of $*"')
+        return log
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("env", "host"),
+    [
+        ({}, "127.0.0.1"),
+        ({"BIND_ADDR": "0.0.0.0"}, "127.0.0.1"),
+        ({"BIND_ADDR": "::"}, "127.0.0.1"),
+        ({"BIND_ADDR": "192.0.2.7"}, "192.0.2.7"),
+    ],
+)
+def test_an_endpoint_is_reached_where_it_binds(env: dict[str, str], host: str) -> None:
+    api = _cutover.api_of({**env, "LISTEN_PORT": "8080"})
+    assert (api.host, api.port) == (host, 8080)
+
+
+def test_the_key_comes_from_its_file(tmp_path: Path, served: Served) -> None:
+    key = tmp_path / "key"
+    key.write_text("s3cret\nother\n")
+    _cutover.api_of({"LISTEN_PORT": str(served.port), "API_KEY_FILE": str(key)}).get("/")
+    assert served.seen[-1][2]["Authorization"] == "Bearer s3cret"
+
+
+@pytest.mark.parametrize("content", [None, "", " \n"])
+def test_a_key_file_without_a_key(tmp_path: Path, content: str | None) -> None:
+    key = tmp_path / "key"
+    if content is not None:
+        key.write_text(content)
+    with pytest.raises(FleetError, match="expected a file with a key"):
+        _cutover.api_of({"LISTEN_PORT": "1", "API_KEY_FILE": str(key)})
+
+
+def test_a_free_port_and_ones_own_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = sock.getsockname()[1]
+        monkeypatch.setattr(_proc, "unit_of", lambda _pid: "chat.service")
+        _cutover.gate_port("chat.service", port)
+    _cutover.gate_port("chat.service", port)
+
+
+@pytest.mark.parametrize("unit", ["", "other.service"])
+def test_a_port_in_other_hands_is_refused(monkeypatch: pytest.MonkeyPatch, unit: str) -> None:
+    monkeypatch.setattr(_proc, "unit_of", lambda _pid: unit)
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = sock.getsockname()[1]
+        with pytest.raises(FleetError, match=f"port {port} is taken") as caught:
+            _cutover.gate_port("chat.service", port)
+    assert f"pid {os.getpid()} of {unit or 'no unit'}: " in str(caught.value.found)
+    assert caught.value.facts["gate"] == "port"
+
+
+@pytest.mark.parametrize(
+    ("there", "declared", "strange"),
+    [
+        ((), [], None),
+        (("/a",), ["/a"], None),
+        ((), ["/a"], None),
+        (("/a",), [], "/a"),
+        (("/c", "/b", "/a"), ["/b"], "/a, /c"),
+    ],
+)
+def test_drop_ins(there: tuple[str, ...], declared: list[str], strange: str | None) -> None:
+    state = replace(STATE, drop_in_paths=there)
+    if strange is None:
+        _cutover.gate_drop_ins("chat.service", state, declared)
+        return
+    with pytest.raises(FleetError) as caught:
+        _cutover.gate_drop_ins("chat.service", state, declared)
+    assert caught.value.found == strange
+
+
+def test_files_are_put_and_systemd_reads_them(paths: Paths, systemctl: Callable[..., Path], blueprint: Make) -> None:
+    log = systemctl(RUNNING)
+    plan = blueprint()
+    _cutover.put_files(plan, paths)
+    assert Path(paths.env_file).read_text() == plan.env_text
+    assert Path(paths.unit_file).read_text() == plan.unit_text
+    launcher = Path(paths.launcher(plan.launcher_text))
+    assert launcher.read_text() == plan.launcher_text
+    assert os.access(launcher, os.X_OK)
+    assert log.read_text() == "daemon-reload\nenable --quiet chat.service\n"
+
+
+def test_files_that_are_right_are_not_written_again(
+    paths: Paths, systemctl: Callable[..., Path], blueprint: Make
+) -> None:
+    systemctl(RUNNING)
+    _cutover.put_files(blueprint(), paths)
+    before = [os.stat(path).st_ino for path in (paths.env_file, paths.unit_file)]
+    _cutover.put_files(blueprint(), paths)
+    assert [os.stat(path).st_ino for path in (paths.env_file, paths.unit_file)] == before
+    Path(paths.env_file).write_text("edited")
+    _cutover.put_files(blueprint(), paths)
+    assert Path(paths.env_file).read_text() == blueprint().env_text
+
+
+def test_a_first_deploy_is_taken_away_whole(paths: Paths, systemctl: Callable[..., Path], blueprint: Make) -> None:
+    log = systemctl(RUNNING)
+    _cutover.put_files(blueprint(), paths)
+    _cutover.remove_files(paths, timeout_s=5)
+    assert not os.path.exists(paths.env_file) and not os.path.exists(paths.unit_file)
+    assert "disable --now --quiet chat.service" in log.read_text()
+    log.unlink()
+    _cutover.remove_files(paths, timeout_s=5)  # no unit was written: nothing to stop
+    assert log.read_text() == "daemon-reload\n"
+
+
+def test_health_is_awaited(systemctl: Callable[..., Path], served: Served) -> None:
+    starting = shown(NRestarts="0", ActiveState="activating", SubState="start", MainPID="0")
+    systemctl(starting, RUNNING)
+    served.answer("/health", {"error": "loading"}, status=503)
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        if "503" in text:
+            served.answer("/health", {"status": "ok"})
+
+    state = _cutover.await_health("chat.service", Api("127.0.0.1", served.port), 20, say)
+    assert state.running
+    assert "nothing yet" in said[0] and "HTTP 503" in said[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"ActiveState": "failed", "SubState": "failed", "Result": "exit-code", "ExecMainStatus": "3"}, "failed (exit-code)"),
+        ({"ActiveState": "inactive", "SubState": "dead"}, "inactive (dead)"),
+        ({"NRestarts": "1"}, "1 restarts"),
+        ({"ActiveState": "activating", "SubState": "auto-restart", "MainPID": "0"}, "activating (auto-restart)"),
+    ],
+)
+def test_a_start_that_ends_or_repeats_fails_at_once(
+    systemctl: Callable[..., Path], served: Served, changes: dict[str, str], words: str
+) -> None:
+    served.answer("/health", {})
+    systemctl(shown(**{"NRestarts": "0", **changes}))
+    with pytest.raises(FleetError, match="does not stay up") as caught:
+        _cutover.await_health("chat.service", Api("127.0.0.1", served.port), 600, SAID.append)
+    assert words in str(caught.value.found)
+    assert f"_SYSTEMD_INVOCATION_ID={'ab' * 16}" in str(caught.value.remedy)
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_health_has_a_deadline(systemctl: Callable[..., Path], served: Served, running: bool) -> None:
+    served.answer("/health", {"error": "loading"}, status=503)
+    systemctl(RUNNING if running else shown(NRestarts="0", ActiveState="activating", SubState="start"))
+    with pytest.raises(FleetError, match=r"within 0\.3 s") as caught:
+        _cutover.await_health("chat.service", Api("127.0.0.1", served.port), 0.3, SAID.append)
+    assert str(caught.value.found).startswith("HTTP 503" if running else "nothing yet")
+
+
+@pytest.fixture
+def proving(
+    monkeypatch: pytest.MonkeyPatch, systemctl: Callable[..., Path], served: Served, blueprint: Make, paths: Paths
+) -> Callable[..., Any]:
+    """Prove an era that a real HTTP server answers for; the chain of truth is given."""
+    served.answer("/health", {})
+    served.answer("/v1/chat/completions", {"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]})
+
+    def prove(links: list[Link], *states: str, fresh: bool = True) -> Any:
+        systemctl(*(states or (RUNNING,)))
+        plan = blueprint()
+        plan.facts["env"]["LISTEN_PORT"] = str(served.port)
+        monkeypatch.setattr(_cutover, "observe", lambda *_args: None)
+        monkeypatch.setattr(_cutover, "chain", lambda *_args: links)
+        return _cutover.prove(Era("e", "/e", plan, {"state": "staged"}), paths, SAID.append, fresh=fresh)
+
+    return prove
+
+
+def test_prove(proving: Callable[..., Any]) -> None:
+    links, verdicts = proving([Link("a", 1, 1)])
+    assert links == [Link("a", 1, 1)]
+    assert [(verdict.probe, verdict.verdict) for verdict in verdicts] == [("chat", "pass")]
+
+
+def test_prove_stops_at_a_broken_link(proving: Callable[..., Any], served: Served) -> None:
+    with pytest.raises(FleetError, match=r"truth of chat\.service: b; expected 1; found 2") as caught:
+        proving([Link("a", 1, 1), Link("b", 1, 2)])
+    assert caught.value.facts["gate"] == "truth"
+    assert len(caught.value.facts["links"]) == 2
+    assert all(path == "/health" for _method, path, _headers, _body in served.seen)
+
+
+def test_prove_stops_at_a_failed_probe(proving: Callable[..., Any], served: Served) -> None:
+    served.answer("/v1/chat/completions", {"choices": [{"message": {"content": ""}, "finish_reason": "stop"}]})
+    with pytest.raises(FleetError, match="probe chat of") as caught:
+        proving([])
+    assert caught.value.facts["gate"] == "probes"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"MainPID": "4343"},
+        {"InvocationID": "cd" * 16},
+        {"NRestarts": "1"},
+        {"SubState": "stop-sigterm"},
+    ],
+)
+def test_the_start_that_was_proven_must_hold(proving: Callable[..., Any], changes: dict[str, str]) -> None:
+    after = shown(**{"NRestarts": "0", "DropInPaths": "", **changes})
+    with pytest.raises(FleetError, match="did not hold") as caught:
+        proving([], RUNNING, after)
+    assert caught.value.facts["gate"] == "hold"
+    proving([], RUNNING, after, fresh=False)
+
+
+def test_restart_is_the_units_own(systemctl: Callable[..., Path]) -> None:
+    log = systemctl(RUNNING)
+    _systemd.restart("chat.service", timeout_s=5)
+    assert log.read_text().splitlines()[-1] == "restart chat.service"

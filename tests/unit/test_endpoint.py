@@ -1,0 +1,449 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One endpoint: choosing the work, its row, and doing it with the host's edges replaced."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _endpoint, _systemd
+from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, Paths
+from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint import Plan, converge, decide, look, require_truth
+from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, EraStore
+from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock
+from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import Verdict
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
+
+from test_truth import STATE
+
+PIN = {"rung": "spec_off", "since": "2026", "lines": {}, "era": "e"}
+BROKEN = Link("slots", 2, 1)
+FIRST, DIFFERS, WHY = ("first deploy",), ("the declared state differs",), ("slots: expected 2, found 1",)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "current", "pin", "broken", "rung", "unpin", "plan"),
+    [
+        # no pin, no rung
+        ("a", None, None, None, None, False, Plan("deploy", FIRST)),
+        ("a", "a", None, None, None, False, Plan("none")),
+        ("a", "a", None, BROKEN, None, False, Plan("repair", WHY)),
+        ("b", "a", None, None, None, False, Plan("deploy", DIFFERS)),
+        ("b", "a", None, BROKEN, None, False, Plan("deploy", DIFFERS)),
+        # a pin holds against another state
+        ("b", "a", PIN, None, None, False, Plan("none", pinned=True)),
+        ("b", "a", PIN, BROKEN, None, False, Plan("repair", WHY, pinned=True)),
+        # the inventory agrees with the pin: it is lifted
+        ("a", "a", PIN, None, None, False, Plan("none", lift_pin=True)),
+        ("a", "a", PIN, BROKEN, None, False, Plan("repair", WHY, lift_pin=True)),
+        # unpin
+        ("b", "a", PIN, None, None, True, Plan("deploy", DIFFERS, lift_pin=True)),
+        ("b", "a", PIN, BROKEN, None, True, Plan("deploy", DIFFERS, lift_pin=True)),
+        ("a", "a", PIN, None, None, True, Plan("none", lift_pin=True)),
+        ("a", "a", None, None, None, True, Plan("none")),
+        ("b", "a", None, None, None, True, Plan("deploy", DIFFERS)),
+        # a rung replaces a pin, and never lifts it
+        ("b", "a", None, None, "r", False, Plan("deploy", DIFFERS)),
+        ("b", "a", PIN, None, "r", False, Plan("deploy", DIFFERS)),
+        ("a", "a", PIN, None, "r", False, Plan("none")),
+        ("a", "a", None, None, "r", False, Plan("none")),
+        ("a", "a", PIN, BROKEN, "r", False, Plan("repair", WHY)),
+        ("a", None, None, None, "r", False, Plan("deploy", FIRST)),
+    ],
+)
+def test_decide(
+    wanted: str, current: str | None, pin: Any, broken: Link | None, rung: str | None, unpin: bool, plan: Plan
+) -> None:
+    assert decide(wanted, current, pin, broken, rung=rung, unpin=unpin) == plan
+
+
+class Host:
+    """The host's edges, replaced: what was done is listed, and what ``prove`` says is scripted by era tag."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Blueprint]) -> None:
+        self.make = make
+        self.paths = Paths(
+            "chat",
+            etc=str(tmp_path / "etc"),
+            state=str(tmp_path / "state"),
+            runtimes=str(tmp_path / "rt"),
+            launchers=str(tmp_path / "launchers"),
+            units=str(tmp_path / "units"),
+        )
+        self.store = EraStore(self.paths.store)
+        self.done: list[str] = []
+        self.links = [Link("slots", 2, 2)]
+        self.faults: dict[str, Exception] = {}
+        self.runtime: dict[str, Any] | None = {"name": "cpu"}
+        self.state = STATE
+        self.declared = Declared("chat", "llamacpp", {}, "cpu", {}, "llm", "#!", rungs={"low": {"PARALLEL": 1}})
+        self.tag = "one"
+        os.makedirs(self.paths.units)
+
+        def prove(era: Any, _paths: Paths, _say: Any, *, fresh: bool) -> Any:
+            tag = era.blueprint.facts["env"]["TAG"]
+            self.done.append(f"prove {tag}")
+            assert fresh
+            if tag in self.faults:
+                raise self.faults[tag]
+            return [Link("slots", 2, 2)], [Verdict("chat", "pass", "answered")]
+
+        def step(name: str) -> Callable[..., None]:
+            def call(*_args: Any, **_kw: Any) -> None:
+                self.done.append(name)
+                if name in self.faults:
+                    raise self.faults[name]
+
+            return call
+
+        def put(plan: Blueprint, paths: Paths) -> None:
+            self.done.append(f"put {plan.facts['env']['TAG']}")
+            if "put" in self.faults:
+                raise self.faults["put"]
+            os.makedirs(paths.etc, exist_ok=True)
+            Path(paths.env_file).write_text(plan.env_text)
+            Path(paths.unit_file).write_text(plan.unit_text)
+
+        for name, value in {
+            "draw": lambda _declared, _paths, rung: make(f"{self.tag}-{rung}" if rung else self.tag, rung=rung),
+            "find_runtime": lambda _prefix, _name: self.runtime,
+            "_look": lambda _era, _paths: (self.links, "HTTP 200"),
+            "gate_port": step("gate port"),
+            "put_launcher": lambda *_args: None,
+            "put_files": put,
+            "remove_files": step("remove"),
+            "prove": prove,
+        }.items():
+            monkeypatch.setattr(_endpoint, name, value)
+        monkeypatch.setattr(_systemd, "show", lambda _unit: self.state)
+        monkeypatch.setattr(_systemd, "verify_unit", step("verify"))
+        self.timeouts: list[float] = []
+        monkeypatch.setattr(_systemd, "restart", self._restart)
+        monkeypatch.setattr(_endpoint._proc, "resident_bytes", lambda _pid: 3 * 2**20)
+
+    def _restart(self, _unit: str, *, timeout_s: float) -> None:
+        self.done.append("restart")
+        self.timeouts.append(timeout_s)
+
+    def run(self, **options: Any) -> dict[str, Any]:
+        self.done.clear()
+        return converge(self.declared, self.paths, **options)
+
+    @property
+    def serves(self) -> str:
+        era = self.store.current()
+        return era.blueprint.facts["env"]["TAG"] if era else ""
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blueprint: Callable[..., Blueprint]) -> Host:
+    made = Host(tmp_path, monkeypatch, blueprint)
+    made.state = _systemd.UnitState(**{**STATE.__dict__, "drop_in_paths": ()})
+    return made
+
+
+DEPLOY_ONE = ["gate port", "verify", "put one", "restart", "prove one"]
+
+
+def test_first_deploy_and_a_second_run(host: Host) -> None:
+    result = host.run()
+    assert (result["changed"], result["kind"], result["reasons"]) == (True, "deploy", ["first deploy"])
+    assert host.done == DEPLOY_ONE
+    assert host.timeouts == [5 + 7 + 60]
+    era = host.store.current()
+    assert era is not None
+    assert era.meta["certificate"]["probes"][0]["verdict"] == "pass"
+    assert era.meta["certificate"]["truth"] == [{"name": "slots", "ok": True, "expected": 2, "found": 2}]
+    assert (result["endpoint"]["era"], result["probes"][0]["probe"]) == (era.id, "chat")
+    assert "+TAG=one" in result["flipped"]
+    again = host.run()
+    assert (again["changed"], again["work"], again["kind"], again["diff"]) == (False, False, "none", [])
+    assert host.done == []
+
+
+@pytest.mark.parametrize("option", ["check_mode", "plan_only"])
+def test_looking_changes_nothing_and_foretells_the_truth(host: Host, option: str) -> None:
+    told = host.run(**{option: True})
+    assert not os.path.exists(host.paths.state)
+    assert not os.path.exists(host.paths.etc)
+    assert host.done == ["gate port"]
+    real = host.run()
+    for key in ("changed", "kind", "reasons", "diff", "flipped", "work"):
+        assert told[key] == real[key], key
+
+
+def test_check_mode_without_a_runtime_says_what_it_cannot_know(host: Host) -> None:
+    host.runtime = None
+    result = host.run(check_mode=True)
+    assert result["changed"] is True
+    assert "runtime cpu is not built yet" in result["warnings"][0]
+
+
+def test_a_changed_inventory_is_a_new_era_with_its_diff(host: Host) -> None:
+    host.run()
+    host.tag = "two"
+    result = host.run()
+    assert (result["kind"], result["flipped"]) == ("deploy", ["-TAG=one", "+TAG=two"])
+    assert [part["before_header"] for part in result["diff"]] == [host.paths.env_file, host.paths.unit_file]
+    assert host.serves == "two"
+    before = host.store.previous()
+    assert before is not None and before.blueprint.facts["env"]["TAG"] == "one"
+
+
+def test_repair_is_the_same_era_put_right(host: Host) -> None:
+    host.run()
+    era = host.store.current()
+    Path(host.paths.env_file).write_text("TAG=edited\n")
+    host.links = [BROKEN]
+    result = host.run()
+    assert (result["kind"], result["reasons"]) == ("repair", list(WHY))
+    assert "-TAG=edited" in result["flipped"]
+    assert host.done == DEPLOY_ONE
+    assert era is not None
+    assert len(os.listdir(os.path.join(host.paths.store, "eras"))) == 1
+    assert host.serves == "one"
+
+
+def test_a_repair_that_fails_leaves_the_era_and_does_not_go_back(host: Host) -> None:
+    host.run()
+    host.links = [BROKEN]
+    host.faults["one"] = FleetError("still broken")
+    with pytest.raises(FleetError, match="still broken") as caught:
+        host.run()
+    assert "went_back_to" not in caught.value.facts
+    era = host.store.current()
+    assert era is not None and era.state == "certified"
+
+
+def test_a_rung_pins_and_the_pin_stays(host: Host) -> None:
+    host.run()
+    result = host.run(rung="low")
+    assert (result["kind"], host.serves) == ("deploy", "one-low")
+    pin = host.store.pin()
+    assert pin is not None
+    assert (pin["rung"], pin["lines"], pin["era"]) == ("low", {"PARALLEL": 1}, result["endpoint"]["era"])
+    assert result["endpoint"]["pinned"] == "low"
+    again = host.run()
+    assert (again["changed"], host.serves, host.done) == (False, "one-low", [])
+    assert "pinned to rung 'low'" in again["warnings"][0]
+    assert "not rolled out" in again["warnings"][0]
+    assert host.store.pin() == pin
+    same = host.run(rung="low")
+    assert (same["changed"], host.done, host.store.pin()) == (False, [], pin)
+
+
+def test_a_pin_is_lifted_when_the_inventory_agrees(host: Host) -> None:
+    host.run()
+    host.run(rung="low")
+    host.tag = "one-low"
+    foretold = host.run(check_mode=True)
+    assert foretold["changed"] is True and host.store.pin() is not None
+    result = host.run()
+    assert (result["changed"], result["kind"], host.store.pin(), host.done) == (True, "none", None, [])
+    assert host.run()["changed"] is False
+
+
+def test_unpin_goes_to_the_inventory(host: Host) -> None:
+    host.run()
+    host.run(rung="low")
+    result = host.run(unpin=True)
+    assert (result["kind"], host.serves, host.store.pin()) == ("deploy", "one", None)
+
+
+def test_a_rung_equal_to_the_current_state_pins_without_a_restart(host: Host) -> None:
+    host.tag = "x-low"
+    host.run()
+    host.tag = "x"
+    result = host.run(rung="low")
+    assert (result["changed"], result["kind"], host.done) == (True, "none", [])
+    pin = host.store.pin()
+    assert pin is not None and pin["rung"] == "low"
+
+
+@pytest.mark.parametrize("fault", [FleetError("no answer", gate="probes"), OSError(28, "No space left on device")])
+def test_a_failed_proof_goes_back_to_the_last_era(host: Host, fault: Exception) -> None:
+    host.run()
+    one = host.store.current()
+    host.tag = "two"
+    host.faults["two"] = fault
+    with pytest.raises(FleetError, match="no answer|No space left") as caught:
+        host.run()
+    assert one is not None
+    assert host.done == ["gate port", "verify", "put two", "restart", "prove two", "put one", "restart", "prove one"]
+    assert caught.value.facts["went_back_to"] == f"era {one.id}, which serves again"
+    assert host.store.current() == one
+    states = {host.store.load(name).state for name in os.listdir(os.path.join(host.paths.store, "eras"))}
+    assert states == {"certified", "failed"}
+
+
+def test_a_failed_rung_pins_nothing(host: Host) -> None:
+    host.run()
+    host.faults["one-low"] = FleetError("no answer")
+    with pytest.raises(FleetError):
+        host.run(rung="low")
+    assert (host.store.pin(), host.serves) == (None, "one")
+
+
+def test_a_failed_unpin_keeps_the_pin(host: Host) -> None:
+    host.run()
+    host.run(rung="low")
+    host.faults["one"] = FleetError("no answer")
+    with pytest.raises(FleetError):
+        host.run(unpin=True)
+    assert host.serves == "one-low"
+    assert host.store.pin() is not None
+
+
+def test_a_first_deploy_that_fails_is_taken_away(host: Host) -> None:
+    host.faults["one"] = FleetError("no answer")
+    with pytest.raises(FleetError, match="no answer") as caught:
+        host.run()
+    assert host.done[-2:] == ["prove one", "remove"]
+    assert str(caught.value.facts["went_back_to"]).startswith("nothing: this was the first deploy")
+    assert host.store.current() is None
+
+
+def test_going_back_that_fails_names_both(host: Host) -> None:
+    host.run()
+    host.tag = "two"
+    host.faults.update({"two": FleetError("first fault"), "one": FleetError("second fault")})
+    with pytest.raises(FleetError) as caught:
+        host.run()
+    assert "first fault" in caught.value.message
+    assert "second fault" in caught.value.message
+    assert "The endpoint is down" in caught.value.message
+    assert caught.value.facts["went_back_to"] is None
+
+
+def test_taking_away_that_fails_names_both(host: Host) -> None:
+    host.faults.update({"one": FleetError("first fault"), "remove": FleetError("second fault")})
+    with pytest.raises(FleetError) as caught:
+        host.run()
+    assert "first fault" in caught.value.message
+    assert "second fault" in caught.value.message
+
+
+def test_an_unsound_unit_touches_nothing(host: Host) -> None:
+    host.run()
+    host.tag = "two"
+    host.faults["verify"] = FleetError("unit is not sound")
+    with pytest.raises(FleetError, match="not sound"):
+        host.run()
+    assert host.done == ["gate port", "verify"]
+    assert host.serves == "one"
+
+
+@pytest.mark.parametrize("check_mode", [True, False])
+def test_gates_stand_before_anything_is_touched(host: Host, check_mode: bool) -> None:
+    host.faults["gate port"] = FleetError("port is taken")
+    with pytest.raises(FleetError, match="taken"):
+        host.run(check_mode=check_mode)
+    assert host.done == ["gate port"]
+    assert not os.path.exists(host.paths.store)
+
+
+def test_an_undeclared_drop_in_is_refused(host: Host) -> None:
+    host.state = STATE
+    with pytest.raises(FleetError, match="drop-in that nobody declared"):
+        host.run()
+    assert host.done == []
+
+
+def test_a_lock_held_by_another_run_is_named(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.makedirs(host.paths.store)
+    monkeypatch.setattr(_endpoint, "file_lock", lambda path, wait_s, purpose: file_lock(path, wait_s=0, purpose=purpose))
+    with (
+        file_lock(host.store.lock_path, wait_s=0, purpose="deploy of endpoint chat"),
+        pytest.raises(FleetError, match="held by process .*deploy of endpoint chat"),
+    ):
+        host.run()
+    assert host.serves == ""
+
+
+def test_a_plan_made_before_another_run_ended_is_not_carried_out(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lock(path: str, *, wait_s: float, purpose: str) -> Any:
+        host.store.commit(host.store.stage(host.make("theirs")), {})
+        return file_lock(path, wait_s=wait_s, purpose=purpose)
+
+    monkeypatch.setattr(_endpoint, "file_lock", lock)
+    with pytest.raises(FleetError, match="changed by another run"):
+        host.run()
+    assert host.serves == "theirs"
+    assert "restart" not in host.done
+
+
+def test_row_of_a_running_endpoint(host: Host) -> None:
+    host.run()
+    host.state = _systemd.UnitState(
+        **{**host.state.__dict__, "active_since_us": int((time.clock_gettime(time.CLOCK_MONOTONIC) - 90) * 1e6), "n_restarts": 2}
+    )
+    row, links = look(host.paths)
+    assert links == host.links
+    assert row.pop("age_s") == pytest.approx(90, abs=1)
+    era = host.store.current()
+    assert era is not None
+    assert row == {
+        "name": "chat",
+        "unit": "active (running)",
+        "restarts": 2,
+        "pid": 42,
+        "payload": "smol",
+        "model_file": "m.gguf",
+        "runtime": "cpu",
+        "shape": {"ctx_size": 4096, "parallel": 2, "ctx_per_slot": 2048},
+        "port": 18080,
+        "alias": "chat",
+        "memory_mib": 3.0,
+        "health": "HTTP 200",
+        "era": era.id,
+        "pinned": None,
+        "truth": "ok",
+        "probes": [],
+    }
+
+
+def test_row_of_an_endpoint_that_was_never_deployed(host: Host) -> None:
+    host.state = _systemd.UnitState(
+        **{**STATE.__dict__, "load_state": "not-found", "active_state": "inactive", "sub_state": "dead", "main_pid": 0}
+    )
+    row, links = look(host.paths)
+    assert links == []
+    assert (row["unit"], row["health"], row["era"], row["age_s"], row["memory_mib"], row["truth"], row["port"]) == (
+        "not found",
+        "never deployed",
+        None,
+        None,
+        None,
+        None,
+        None,
+    )
+
+
+def test_row_names_the_first_broken_link(host: Host) -> None:
+    host.run()
+    host.links = [Link("a", 1, 1), BROKEN, Link("c", 1, 2)]
+    assert look(host.paths)[0]["truth"] == WHY[0]
+
+
+def test_require_truth() -> None:
+    told = {"name": "chat"}
+    require_truth("chat", told, [Link("a", 1, 1)])
+    with pytest.raises(FleetError, match=r"truth of endpoint chat: slots; expected 2; found 1\. Mend it") as caught:
+        require_truth("chat", told, [Link("a", 1, 1), Link("slots", 2, 1, "Mend it"), Link("c", 1, 3)])
+    assert caught.value.facts["gate"] == "truth"
+    assert caught.value.facts["endpoint"] == told
+    assert [link["ok"] for link in caught.value.facts["links"]] == [True, False, False]
+
+
+def test_truth_of_what_was_never_deployed() -> None:
+    with pytest.raises(FleetError, match="endpoint no-such-endpoint was never deployed"):
+        require_truth("no-such-endpoint", {}, [])
