@@ -26,7 +26,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "collections"))
 
-from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec  # noqa: E402
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec, _inventory_schema  # noqa: E402
 
 COLLECTION = "dank.llm_fleet"
 REFERENCE = "docs/reference"
@@ -119,23 +119,33 @@ def plugin_page(name: str, plugin: Mapping[str, Any]) -> str:
         parts += ["## Options\n", option_table(doc["options"])]
     if doc.get("attributes"):
         rows = [
-            [f"`{key}`", str(value.get("support", "")), " ".join(paragraphs(value.get("details") or value["description"]))]
+            [
+                f"`{key}`",
+                str(value.get("support", "")),
+                " ".join(paragraphs(value.get("details") or value["description"])),
+            ]
             for key, value in doc["attributes"].items()
         ]
         parts += ["## Attributes\n", table(("Attribute", "Support", "Meaning"), rows)]
     if (plugin.get("examples") or "").strip():
         parts += ["## Examples\n", f"```yaml\n{plugin['examples'].strip()}\n```\n"]
     if plugin.get("return"):
-        parts += ["## Returned values\n", table(("Value", "Type", "Returned", "Meaning"), return_rows(plugin["return"]))]
+        parts += [
+            "## Returned values\n",
+            table(("Value", "Type", "Returned", "Meaning"), return_rows(plugin["return"])),
+        ]
     return "\n".join(parts)
 
 
 def role_page(name: str, role: Mapping[str, Any]) -> str:
     """The page of a role."""
-    main = role["entry_points"]["main"]
-    parts = [NOTE, f"# {name} (role)\n", f"{markdown(main['short_description'])}.\n"]
-    parts += ["".join(f"- {text}\n" for text in paragraphs(main["description"]))]
-    parts += ["## Variables\n", option_table(main.get("options") or {})]
+    parts = [NOTE, f"# {name} (role)\n"]
+    for entry, doc in sorted(role["entry_points"].items(), key=lambda item: (item[0] != "main", item[0])):
+        if entry != "main":
+            parts.append(f"## tasks_from: {entry}\n")
+        parts += [f"{markdown(doc['short_description'])}.\n"]
+        parts += ["".join(f"- {text}\n" for text in paragraphs(doc.get("description")))]
+        parts += ["Variables:\n", option_table(doc.get("options") or {})]
     return "\n".join(parts)
 
 
@@ -148,7 +158,7 @@ def header(path: Path) -> tuple[list[str], list[str]]:
         if not line.startswith("#"):
             break
         text = line.lstrip("# ").rstrip()
-        (commands if text.startswith("ansible-playbook") else sentences).append(text)
+        (commands if text.startswith("ansible-playbook") else sentences).append(re.sub(r"( {2,})(?=\S)", r"\1# ", text))
     return sentences, commands
 
 
@@ -202,11 +212,131 @@ def env_page() -> str:
             flags = " / ".join(f"`{flag}`" for flag in (key.flag, key.off) if flag)
             meaning = key.meaning + (f" ({key.note})" if key.note else "") + "."
             if key.group:
-                meaning += f" Only with a {'drafting' if key.group == 'draft' else 'n-gram'} `SPEC_TYPE`."
-            needed = " **required**" if key.required else ""
+                meaning += f" Only with {'a drafting' if key.group == 'draft' else 'an n-gram'} `SPEC_TYPE`."
+            needed = (" *derived*" if key.note.startswith("derived") else " **required**") if key.required else ""
             values = re.sub(r"like (\S+)$", r"like `\1`", key.values)
             rows.append([f"`{key.name}`{needed}", values, flags or "-", key.empty or "-", meaning])
         parts += [f"## Engine {engine}\n", table(("Key", "Value", "Flag", "Empty means", "Meaning"), rows)]
+    return "\n".join(parts)
+
+
+# What the schema's keys mean; the schema itself says what each may hold. A key without a text here is an error.
+MEANINGS: dict[str, dict[str, str]] = {
+    "RUNTIME": {
+        "engine": "What it is",
+        "version": "The version that the program must state when asked with `--version`",
+        "commit": "The commit that it was built from, for the record",
+        "source": "Where it comes from; see below",
+        "cmake": "CMake options, name to value",
+        "targets": "CMake targets to build; `llama-server` serves",
+    },
+    "SOURCES": {
+        "urls": "`file://`, `http://` or `https://` URLs, in order of preference",
+        "sha256": "The digest",
+        "sha256_prefix": "The beginning of the digest, where no more is known",
+        "subdir": "The folder that holds `CMakeLists.txt`; a sole top folder, as archives have it, is not named",
+        "url": "The repository",
+        "commit": "The commit; a build needs all 40 digits",
+        "path": "The source tree on the host, or the installed runtime's folder or `llama-server`",
+        "image": "The container image",
+        "checkout": "The fork's checkout on the host",
+    },
+    "PAYLOAD": {"dir": "The folder on the host", "files": "The files; see below"},
+    "FILE": {
+        "name": "Its name in `dir`",
+        "role": "What the endpoint loads it as",
+        "bytes": "Its exact size",
+        "sha256": "Its digest; this or `sha256_prefix`",
+        "sha256_prefix": "The beginning of its digest, where no more is known",
+        "urls": "Where to get it, in order of preference; none for a file that is there already",
+    },
+    "ENDPOINT": {
+        "engine": "What serves it",
+        "state": "That it is to be there",
+        "active": "Whether it is to be deployed (default true); one active endpoint for each port and each card",
+        "runtime": "Its entry in `llm_runtimes`",
+        "payload": "Its entry in `llm_payloads`",
+        "user": "Who it runs as (default `llm`)",
+        "env": "The lines of its env file; see [env keys](env-keys.md)",
+        "rungs": "Named sets of env lines to fall back to",
+        "cards": "The cards that it uses, in the order of the engine's devices",
+        "client": "What its clients were promised; see below",
+        "deadline_s": "Seconds from the start until `/health` must answer 200 (default 300)",
+        "drop_ins": "Paths of the unit's drop-ins that are wanted; any other is refused",
+        "chat": "How the chat probe asks; see below",
+    },
+    "CLIENT": {
+        "context_window": "Tokens that one conversation may have; must equal the window of a slot",
+        "max_tokens": "The most tokens that a client asks for",
+        "input": "What a client may send, such as `text` and `image`",
+        "reasoning_field": "The field of an answer that holds the thinking",
+        "reasoning_efforts": "The efforts that the chat template takes",
+        "sampling": "What a client sends as sampling",
+        "rungs": "The window on each rung that has a smaller one",
+    },
+    "CHAT": {
+        "max_tokens": "The most tokens that the answer may take; thinking counts (default 64)",
+        "timeout_s": "Seconds until the answer must be there (default 120)",
+    },
+    "CARD": {
+        "vendor": "Who made it",
+        "arch": "Its architecture, such as `sm_86` or `gfx1201`",
+        "pci": "Its PCI address; this or `uuid`",
+        "uuid": "Its UUID",
+        "index": "Its index to the vendor's driver",
+        "total_mib": "Its memory in MiB",
+        "addressable_mib": "What the driver leaves of that",
+        "floor_mib": "Memory that must stay free",
+        "shared": "Whether several active endpoints may use it",
+    },
+}
+
+
+def field_table(title: str, fields: Mapping[str, Any], *, within: bool = False) -> str:
+    """The keys of one of the schema's dictionaries. ``within``: the table may hold but some of the texts' keys."""
+    texts = MEANINGS[title]
+    if set(fields) - set(texts) or (not within and set(texts) - set(fields)):
+        raise SystemExit(f"error: MEANINGS[{title!r}] and the schema differ: {sorted(set(texts) ^ set(fields))}")
+    rows = [
+        [f"`{name}`{' **required**' if field.required else ''}", field.expected, texts[name] + "."]
+        for name, field in fields.items()
+    ]
+    return table(("Key", "Value", "Meaning"), rows)
+
+
+def inventory_page() -> str:
+    """The four dictionaries, from the schema."""
+    schema = _inventory_schema
+    parts = [
+        NOTE,
+        "# Inventory\n",
+        "Four dictionaries say everything. `llm_runtimes` and `llm_payloads` are usually shared by all hosts "
+        "(`group_vars/all`), `llm_endpoints` and `llm_cards` belong to one host (`host_vars`). Hosts with endpoints "
+        "are in the group `llm`. An unknown key is an error.\n",
+        f"A size or digest that nobody knows yet may be `{schema.UNKNOWN}`: that validates with a warning, and cannot "
+        "be deployed.\n",
+        "## llm_runtimes\n",
+        "Name of the runtime to:\n",
+        field_table("RUNTIME", schema.RUNTIME),
+        "### source\n",
+        "Has a `kind`, and the keys of that kind:\n",
+    ]
+    for kind in schema.SOURCES:
+        parts += [f"#### kind: {kind}\n", field_table("SOURCES", schema.SOURCES[kind], within=True)]
+    parts += ["## llm_payloads\n", "Name of the payload to:\n", field_table("PAYLOAD", schema.PAYLOAD)]
+    parts += ["### files\n", field_table("FILE", schema.FILE)]
+    parts += [
+        "## llm_endpoints\n",
+        "Name of the endpoint, which is also its unit's, to:\n",
+        field_table("ENDPOINT", schema.ENDPOINT),
+        "### client\n",
+        field_table("CLIENT", schema.CLIENT),
+        "### chat\n",
+        field_table("CHAT", schema.CHAT),
+        "## llm_cards\n",
+        "Name of the card to:\n",
+        field_table("CARD", schema.CARD),
+    ]
     return "\n".join(parts)
 
 
@@ -221,7 +351,11 @@ def dump() -> dict[str, Any]:
     done = subprocess.run(
         [str(Path(sys.executable).parent / "ansible-doc"), "--metadata-dump", COLLECTION],
         cwd=ROOT,
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections")},
+        env={
+            **os.environ,
+            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -229,7 +363,10 @@ def dump() -> dict[str, Any]:
     if done.returncode != 0:
         raise SystemExit(f"error: ansible-doc fails: {done.stderr.strip()}")
     known: dict[str, Any] = json.loads(done.stdout)["all"]
-    own = {kind: {name: doc for name, doc in plugins.items() if name.startswith(COLLECTION + ".")} for kind, plugins in known.items()}
+    own = {
+        kind: {name: doc for name, doc in plugins.items() if name.startswith(COLLECTION + ".")}
+        for kind, plugins in known.items()
+    }
     return {kind: plugins for kind, plugins in own.items() if plugins}
 
 
@@ -246,7 +383,11 @@ def linked(kind: str, names: Mapping[str, Any], folder: str) -> list[list[str]]:
 def generated() -> tuple[dict[str, str], dict[str, str]]:
     """Whole pages by path, and the README's blocks by name."""
     known = dump()
-    pages = {f"{REFERENCE}/env-keys.md": env_page(), f"{REFERENCE}/playbooks.md": playbooks_page()}
+    pages = {
+        f"{REFERENCE}/env-keys.md": env_page(),
+        f"{REFERENCE}/inventory.md": inventory_page(),
+        f"{REFERENCE}/playbooks.md": playbooks_page(),
+    }
     folders = {"module": "modules", "role": "roles", "filter": "plugins", "callback": "plugins"}
     for kind, folder in folders.items():
         for name, doc in known.get(kind, {}).items():
@@ -258,7 +399,8 @@ def generated() -> tuple[dict[str, str], dict[str, str]]:
     index = [
         NOTE,
         "# Reference\n",
-        "- [Inventory](inventory.md): the four dictionaries\n- [Env keys](env-keys.md): what an endpoint's `env:` may hold\n",
+        "- [Inventory](inventory.md): the four dictionaries\n"
+        "- [Env keys](env-keys.md): what an endpoint's `env:` may hold\n",
         "## Playbooks\n",
         table(("Playbook", "What it does"), books),
         "## Roles\n",
@@ -271,7 +413,9 @@ def generated() -> tuple[dict[str, str], dict[str, str]]:
     pages[f"{REFERENCE}/README.md"] = "\n".join(index)
     blocks = {
         "commands": table(("Command", "What it does"), make_rows()),
-        "playbooks": table(("Playbook", "What it does"), [[row[0].replace("(", f"({REFERENCE}/"), row[1]] for row in books]),
+        "playbooks": table(
+            ("Playbook", "What it does"), [[row[0].replace("(", f"({REFERENCE}/"), row[1]] for row in books]
+        ),
         "roles": table(("Role", "What it does"), linked("role", known["role"], f"{REFERENCE}/roles")),
         "modules": table(("Module", "What it does"), linked("module", known["module"], f"{REFERENCE}/modules")),
     }

@@ -40,6 +40,10 @@ class Response:
         """The answer in short, for a message."""
         if self.status == 0:
             return self.error
+        try:  # both engines answer {"error": {"message": ...}}
+            return f"HTTP {self.status} {json.loads(self.body)['error']['message']}"
+        except (ValueError, KeyError, TypeError):
+            pass  # not of that form: the body itself, below
         return f"HTTP {self.status} {self.body[:200].decode('utf-8', 'replace').strip()}"
 
 

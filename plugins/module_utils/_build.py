@@ -43,7 +43,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._runtime import (
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._source import obtain, source_digest
 
-__all__ = ["Plan", "Request", "carry_out", "describe", "diff_of", "make_plan", "parse_request"]
+__all__ = ["carry_out"]
 
 _LOCK_WAIT_S = 2.0
 _ORPHANS_WAIT_S = 600.0

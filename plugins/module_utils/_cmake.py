@@ -124,7 +124,7 @@ def logged(argv: Sequence[str], env: Mapping[str, str], log: str, step: str, pro
         raise FleetError(
             f"{step} failed",
             expected="exit status 0",
-            found=f"{rc}; the end of {log}:\n{_tail(log)}\n",
+            found=f"{rc}; the end of {log}:\n{_tail(log)}",
             remedy="The runtime in use is untouched; mend the cause and run again, finished steps are kept",
             log=log,
         )

@@ -21,7 +21,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link,
 
 __all__ = ["Say", "api_of", "await_health", "gate_drop_ins", "gate_port", "prove", "put_files", "remove_files"]
 
-Say = Callable[[str], None]
+Say = Callable[..., None]  # (step, seconds in it = 0)
 
 
 def api_of(env: dict[str, str]) -> Api:
@@ -121,7 +121,7 @@ def await_health(unit: str, api: Api, deadline_s: float, say: Say) -> _systemd.U
                 remedy="Its last words:\n" + _systemd.journal(unit, state.invocation_id),
                 gate="health",
             )
-        say(f"waiting for health, {waited:.0f} s of {deadline_s:g} s: {last[:80]}")
+        say(f"waiting for health ({last[:60]})", int(waited))
         time.sleep(0.1 if waited < 5 else 1.0)
 
 

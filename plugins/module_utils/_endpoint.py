@@ -186,7 +186,7 @@ def converge(
     unpin: bool = False,
     check_mode: bool = False,
     plan_only: bool = False,
-    say: Say = lambda _text: None,
+    say: Say = lambda _step, _seconds=0: None,
 ) -> dict[str, Any]:
     """Bring the endpoint to its declared state, or say what that would take (``check_mode``, ``plan_only``).
 

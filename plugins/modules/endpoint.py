@@ -198,7 +198,7 @@ def work(module: AnsibleModule) -> dict[str, Any]:
             unpin=given["unpin"],
             check_mode=module.check_mode,
             plan_only=given["plan_only"],
-            say=lambda text: progress.update("endpoint " + given["name"], text=text),
+            say=lambda step, seconds=0: progress.update(step, done=seconds, force=not seconds),
         )
     finally:
         progress.close()

@@ -157,8 +157,8 @@ work:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.dank.llm_fleet.plugins.module_utils._build import (
-    carry_out,
+from ansible_collections.dank.llm_fleet.plugins.module_utils._build import carry_out
+from ansible_collections.dank.llm_fleet.plugins.module_utils._buildplan import (
     describe,
     diff_of,
     make_plan,

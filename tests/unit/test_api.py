@@ -15,7 +15,6 @@ from contextlib import contextmanager
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api, Response
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-
 from conftest import Served
 
 

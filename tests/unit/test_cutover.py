@@ -19,14 +19,16 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import P
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
-
 from conftest import Served
 from test_systemd import shown
 from test_truth import STATE
 
 Make = Callable[..., Blueprint]
 RUNNING = shown(NRestarts="0", DropInPaths="")
-SAID: list[str] = []
+
+
+def quiet(*_told: Any) -> None:
+    """Say nothing."""
 
 
 @pytest.fixture
@@ -42,9 +44,10 @@ def systemctl(stand_in: Callable[[str, str], Path], tmp_path: Path) -> Callable[
         for number, state in enumerate(states, 1):
             (tmp_path / f"state{number}").write_text(state)
         log = tmp_path / "systemctl.log"
+        log.unlink(missing_ok=True)
         stand_in(
             "systemctl",
-            f"echo \"$@\" >> {log}\n[ \"$1\" = show ] || exit 0\n"
+            f'echo "$@" >> {log}\n[ "$1" = show ] || exit 0\n'
             f"n=$(grep -c '^show' {log}); [ $n -gt {len(states)} ] && n={len(states)}; cat {tmp_path}/state$n",
         )
         stand_in("journalctl", 'echo "journal of $*"')
@@ -164,7 +167,7 @@ def test_health_is_awaited(systemctl: Callable[..., Path], served: Served) -> No
     served.answer("/health", {"error": "loading"}, status=503)
     said: list[str] = []
 
-    def say(text: str) -> None:
+    def say(text: str, *_rest: Any) -> None:
         said.append(text)
         if "503" in text:
             served.answer("/health", {"status": "ok"})
@@ -177,7 +180,10 @@ def test_health_is_awaited(systemctl: Callable[..., Path], served: Served) -> No
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"ActiveState": "failed", "SubState": "failed", "Result": "exit-code", "ExecMainStatus": "3"}, "failed (exit-code)"),
+        (
+            {"ActiveState": "failed", "SubState": "failed", "Result": "exit-code", "ExecMainStatus": "3"},
+            "failed (exit-code)",
+        ),
         ({"ActiveState": "inactive", "SubState": "dead"}, "inactive (dead)"),
         ({"NRestarts": "1"}, "1 restarts"),
         ({"ActiveState": "activating", "SubState": "auto-restart", "MainPID": "0"}, "activating (auto-restart)"),
@@ -189,7 +195,7 @@ def test_a_start_that_ends_or_repeats_fails_at_once(
     served.answer("/health", {})
     systemctl(shown(**{"NRestarts": "0", **changes}))
     with pytest.raises(FleetError, match="does not stay up") as caught:
-        _cutover.await_health("chat.service", Api("127.0.0.1", served.port), 600, SAID.append)
+        _cutover.await_health("chat.service", Api("127.0.0.1", served.port), 600, quiet)
     assert words in str(caught.value.found)
     assert f"_SYSTEMD_INVOCATION_ID={'ab' * 16}" in str(caught.value.remedy)
 
@@ -199,7 +205,7 @@ def test_health_has_a_deadline(systemctl: Callable[..., Path], served: Served, r
     served.answer("/health", {"error": "loading"}, status=503)
     systemctl(RUNNING if running else shown(NRestarts="0", ActiveState="activating", SubState="start"))
     with pytest.raises(FleetError, match=r"within 0\.3 s") as caught:
-        _cutover.await_health("chat.service", Api("127.0.0.1", served.port), 0.3, SAID.append)
+        _cutover.await_health("chat.service", Api("127.0.0.1", served.port), 0.3, quiet)
     assert str(caught.value.found).startswith("HTTP 503" if running else "nothing yet")
 
 
@@ -217,7 +223,7 @@ def proving(
         plan.facts["env"]["LISTEN_PORT"] = str(served.port)
         monkeypatch.setattr(_cutover, "observe", lambda *_args: None)
         monkeypatch.setattr(_cutover, "chain", lambda *_args: links)
-        return _cutover.prove(Era("e", "/e", plan, {"state": "staged"}), paths, SAID.append, fresh=fresh)
+        return _cutover.prove(Era("e", "/e", plan, {"state": "staged"}), paths, quiet, fresh=fresh)
 
     return prove
 

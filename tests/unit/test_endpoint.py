@@ -14,13 +14,18 @@ from typing import Any
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _endpoint, _systemd
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, Paths
-from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint import Plan, converge, decide, look, require_truth
+from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint import (
+    Plan,
+    converge,
+    decide,
+    look,
+    require_truth,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import Verdict
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
-
 from test_truth import STATE
 
 PIN = {"rung": "spec_off", "since": "2026", "lines": {}, "era": "e"}
@@ -83,8 +88,18 @@ class Host:
         self.faults: dict[str, Exception] = {}
         self.runtime: dict[str, Any] | None = {"name": "cpu"}
         self.state = STATE
-        self.declared = Declared("chat", "llamacpp", {}, "cpu", {}, "llm", "#!", rungs={"low": {"PARALLEL": 1}})
+        self.declared = Declared(
+            "chat",
+            "llamacpp",
+            {},
+            "cpu",
+            {"dir": str(tmp_path), "files": [{"name": "m.gguf"}]},
+            "llm",
+            "#!",
+            rungs={"low": {"PARALLEL": 1}},
+        )
         self.tag = "one"
+        (tmp_path / "m.gguf").write_text("")
         os.makedirs(self.paths.units)
 
         def prove(era: Any, _paths: Paths, _say: Any, *, fresh: bool) -> Any:
@@ -184,6 +199,13 @@ def test_check_mode_without_a_runtime_says_what_it_cannot_know(host: Host) -> No
     result = host.run(check_mode=True)
     assert result["changed"] is True
     assert "runtime cpu is not built yet" in result["warnings"][0]
+
+
+def test_check_mode_without_a_payload_says_what_it_cannot_know(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").unlink()
+    result = host.run(check_mode=True)
+    assert (result["changed"], host.done) == (True, [])
+    assert "m.gguf is not fetched yet" in result["warnings"][0]
 
 
 def test_a_changed_inventory_is_a_new_era_with_its_diff(host: Host) -> None:
@@ -358,7 +380,9 @@ def test_an_undeclared_drop_in_is_refused(host: Host) -> None:
 
 def test_a_lock_held_by_another_run_is_named(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     os.makedirs(host.paths.store)
-    monkeypatch.setattr(_endpoint, "file_lock", lambda path, wait_s, purpose: file_lock(path, wait_s=0, purpose=purpose))
+    monkeypatch.setattr(
+        _endpoint, "file_lock", lambda path, wait_s, purpose: file_lock(path, wait_s=0, purpose=purpose)
+    )
     with (
         file_lock(host.store.lock_path, wait_s=0, purpose="deploy of endpoint chat"),
         pytest.raises(FleetError, match="held by process .*deploy of endpoint chat"),
@@ -367,9 +391,7 @@ def test_a_lock_held_by_another_run_is_named(host: Host, monkeypatch: pytest.Mon
     assert host.serves == ""
 
 
-def test_a_plan_made_before_another_run_ended_is_not_carried_out(
-    host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_made_before_another_run_ended_is_not_carried_out(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     def lock(path: str, *, wait_s: float, purpose: str) -> Any:
         host.store.commit(host.store.stage(host.make("theirs")), {})
         return file_lock(path, wait_s=wait_s, purpose=purpose)
@@ -384,7 +406,11 @@ def test_a_plan_made_before_another_run_ended_is_not_carried_out(
 def test_row_of_a_running_endpoint(host: Host) -> None:
     host.run()
     host.state = _systemd.UnitState(
-        **{**host.state.__dict__, "active_since_us": int((time.clock_gettime(time.CLOCK_MONOTONIC) - 90) * 1e6), "n_restarts": 2}
+        **{
+            **host.state.__dict__,
+            "active_since_us": int((time.clock_gettime(time.CLOCK_MONOTONIC) - 90) * 1e6),
+            "n_restarts": 2,
+        }
     )
     row, links = look(host.paths)
     assert links == host.links

@@ -206,9 +206,7 @@ def test_a_kill_while_committing_is_mended_by_the_next_run(
     assert store.previous() == one
 
 
-def test_the_kills_above_cover_every_step(
-    store: EraStore, blueprint: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_kills_above_cover_every_step(store: EraStore, blueprint: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     certified(store, blueprint("one"))
     assert not killed_at(monkeypatch, 6, lambda: store.stage(blueprint("two"), now=NOW + timedelta(seconds=1)))
     two = store.stage(blueprint("two"))

@@ -44,9 +44,7 @@ def test_a_refusal_has_its_facts_and_no_traceback(capsys: pytest.CaptureFixture[
         (OSError("odd"), "the host: odd"),
     ],
 )
-def test_a_fault_of_the_system_names_the_path(
-    capsys: pytest.CaptureFixture[str], error: OSError, message: str
-) -> None:
+def test_a_fault_of_the_system_names_the_path(capsys: pytest.CaptureFixture[str], error: OSError, message: str) -> None:
     def work(_module: basic.AnsibleModule) -> dict[str, Any]:
         raise error
 

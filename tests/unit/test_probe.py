@@ -12,10 +12,9 @@ import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import CHAT_PROMPT, judge_chat, probe_chat
+from conftest import Served
 from hypothesis import given
 from hypothesis import strategies as st
-
-from conftest import Served
 
 
 def completion(content: Any, finish: str = "stop", **more: Any) -> dict[str, Any]:
@@ -65,8 +64,12 @@ def test_counts_come_from_the_answer() -> None:
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["choices", "message", "content", "finish_reason", "usage"]), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["choices", "message", "content", "finish_reason", "usage"]), inner, max_size=3
+        )
+    ),
 )
 
 

@@ -101,7 +101,10 @@ def test_only_listeners_on_the_very_port_count(port: int, inodes: set[int]) -> N
 def test_a_listener_is_found_on_any_address(family: int, address: str) -> None:
     with listen(family, address) as sock:
         owner = _proc.SocketOwner(
-            os.getpid(), os.fstat(sock.fileno()).st_ino, _proc.unit_of(os.getpid()), " ".join(_proc.cmdline(os.getpid()))[:200]
+            os.getpid(),
+            os.fstat(sock.fileno()).st_ino,
+            _proc.unit_of(os.getpid()),
+            " ".join(_proc.cmdline(os.getpid()))[:200],
         )
         assert _proc.listeners(sock.getsockname()[1]) == [owner]
         port = sock.getsockname()[1]
@@ -124,9 +127,7 @@ def test_two_servers_that_share_a_port_are_both_listed() -> None:
         sock = stack.enter_context(listen(socket.AF_INET, "127.0.0.1", reuse=True))
         port = sock.getsockname()[1]
         other = stack.enter_context(
-            subprocess.Popen(
-                [sys.executable, "-c", code, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-            )
+            subprocess.Popen([sys.executable, "-c", code, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         )
         assert other.stdout is not None
         assert other.stdout.readline() == b"up\n"
@@ -140,9 +141,7 @@ def test_an_owner_that_cannot_be_seen_is_listed_all_the_same(monkeypatch: pytest
     with listen(socket.AF_INET, "127.0.0.1") as sock:
         monkeypatch.setattr(_proc, "_socket_inodes", lambda _pid: [])
         owners = _proc.listeners(sock.getsockname()[1])
-        assert [(owner.pid, owner.inode, owner.unit) for owner in owners] == [
-            (0, os.fstat(sock.fileno()).st_ino, "")
-        ]
+        assert [(owner.pid, owner.inode, owner.unit) for owner in owners] == [(0, os.fstat(sock.fileno()).st_ino, "")]
 
 
 def test_a_process_that_ends_midway_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,15 +140,16 @@ def test_a_verb_that_fails_is_not_passed_over(stand_in: Callable[[str, str], Pat
 
 
 @pytest.mark.parametrize(("invocation", "expected"), [("ab12", "_SYSTEMD_INVOCATION_ID=ab12"), ("", "--unit u")])
-def test_journal_of_this_start_only(
-    stand_in: Callable[[str, str], Path], invocation: str, expected: str
-) -> None:
+def test_journal_of_this_start_only(stand_in: Callable[[str, str], Path], invocation: str, expected: str) -> None:
     stand_in("journalctl", 'echo "$@"')
     assert _systemd.journal("u", invocation, lines=7) == f"--no-pager --output cat --lines 7 {expected}"
 
 
 def test_a_sound_unit_passes(stand_in: Callable[[str, str], Path], tmp_path: Path) -> None:
-    stand_in("systemd-analyze", f'for f; do :; done; cp "$f" {tmp_path}/verified; echo "$1" "$(basename "$f")" > {tmp_path}/argv')
+    stand_in(
+        "systemd-analyze",
+        f'for f; do :; done; cp "$f" {tmp_path}/verified; echo "$1" "$(basename "$f")" > {tmp_path}/argv',
+    )
     _systemd.verify_unit("chat.service", "[Service]\nUser=ü\n")
     assert (tmp_path / "verified").read_text() == "[Service]\nUser=ü\n"
     assert (tmp_path / "argv").read_text() == "verify chat.service\n"
@@ -162,9 +163,7 @@ def test_a_sound_unit_passes(stand_in: Callable[[str, str], Path], tmp_path: Pat
         ("exit 1", "exit status 1"),
     ],
 )
-def test_any_word_or_status_of_verify_is_a_refusal(
-    stand_in: Callable[[str, str], Path], body: str, found: str
-) -> None:
+def test_any_word_or_status_of_verify_is_a_refusal(stand_in: Callable[[str, str], Path], body: str, found: str) -> None:
     stand_in("systemd-analyze", body)
     with pytest.raises(FleetError, match=r"unit chat\.service is not sound") as caught:
         _systemd.verify_unit("chat.service", "x")

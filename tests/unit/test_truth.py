@@ -18,10 +18,9 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, sha256_text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import UnitState
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, Observed, chain, first_broken, pad256
+from conftest import Served
 from hypothesis import given
 from hypothesis import strategies as st
-
-from conftest import Served
 
 UNIT, UNIT_PATH = "chat.service", "/etc/systemd/system/chat.service"
 STATE = UnitState(

@@ -1,0 +1,265 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""_inventory: the shipped inventories are sound, and each way to break one is told by host, entry and key."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from ansible.inventory.manager import InventoryManager
+from ansible.parsing.dataloader import DataLoader
+from ansible.vars.manager import VariableManager
+from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory import validate
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLES = ("llm_runtimes", "llm_payloads", "llm_endpoints", "llm_cards")
+SHIPPED = [("sandbox", "sandbox"), ("production", "dankserver"), ("production", "dankclaw")]
+
+
+def shipped(inventory, host):
+    """The four dictionaries as Ansible reads them."""
+    loader = DataLoader()
+    manager = InventoryManager(loader=loader, sources=[str(ROOT / "inventories" / inventory)])
+    variables = VariableManager(loader=loader, inventory=manager).get_vars(host=manager.get_host(host))
+    return {name: variables[name] for name in TABLES}
+
+
+def judge(tables, host="box"):
+    return validate(host, *(tables[name] for name in TABLES))
+
+
+@pytest.mark.parametrize(("inventory", "host"), SHIPPED)
+def test_the_shipped_inventories_are_sound(inventory, host):
+    verdict = judge(shipped(inventory, host), host)
+    assert verdict.problems == []
+    assert all(text.startswith(f"{host}: ") for text in verdict.warnings)
+    assert (verdict.warnings == []) == (inventory == "sandbox")
+
+
+def test_what_is_weak_in_production_is_told():
+    warnings = "\n".join(judge(shipped("production", "dankclaw"), "dankclaw").warnings)
+    assert "Ternary-Bonsai-2-9B-PQ2_0-MTP-Q8_0.gguf (a prefix)" in warnings and "llm_cards.rtx3090" in warnings
+    warnings = "\n".join(judge(shipped("production", "dankserver"), "dankserver").warnings)
+    assert "mmproj-BF16.gguf (unknown)" in warnings and "40 digits" in warnings
+    assert "bonsai" not in warnings
+
+
+def fleet():
+    """A sound inventory of two cards and three endpoints, two of them active."""
+    file = {"name": "m.gguf", "role": "model", "bytes": 10, "sha256": "a" * 64, "urls": ["file:///m.gguf"]}
+    env = {
+        "BIND_ADDR": "0.0.0.0",
+        "LISTEN_PORT": 7770,
+        "ALIAS": "one",
+        "CTX_SIZE": 8192,
+        "PARALLEL": 2,
+        "HIP_VISIBLE_DEVICES": "0",
+    }
+    one = {
+        "engine": "llamacpp",
+        "active": True,
+        "runtime": "built",
+        "payload": "small",
+        "env": env,
+        "rungs": {"one_slot": {"PARALLEL": 1}},
+        "cards": ["left"],
+        "client": {"context_window": 4096, "max_tokens": 1024},
+    }
+    two = copy.deepcopy(one)
+    two["env"].update(LISTEN_PORT=7771, HIP_VISIBLE_DEVICES="1", ALIAS="two")
+    two["cards"] = ["right"]
+    three = {
+        "engine": "r9v",
+        "active": False,
+        "runtime": "image",
+        "payload": "small",
+        "env": {
+            "R9V_STATE_FILE": "/s.json",
+            "R9V_HOST_BIND": "0.0.0.0",
+            "R9V_HOST_PORT": 7770,
+            "R9V_SERVED_MODEL_NAME": "three",
+            "R9V_CONTAINER_NAME": "three",
+            "R9V_EXPECTED_GPU_BDFS": "0000:03:00.0,0000:07:00.0",
+        },
+        "cards": ["left", "right"],
+    }
+    card = {
+        "vendor": "amd",
+        "arch": "gfx1201",
+        "pci": "0000:03:00.0",
+        "index": 0,
+        "total_mib": 32624,
+        "floor_mib": 1536,
+    }
+    source = {"kind": "archive", "urls": ["file:///s.tar.gz"], "sha256": "b" * 64, "subdir": "x"}
+    return {
+        "llm_runtimes": {
+            "built": {"engine": "llamacpp", "version": "1", "source": source, "cmake": {}, "targets": ["llama-server"]},
+            "image": {"engine": "r9v", "source": {"kind": "bundle", "image": "x", "sha256_prefix": "2dac17a2"}},
+        },
+        "llm_payloads": {"small": {"dir": "/m", "files": [file]}},
+        "llm_endpoints": {"one": one, "two": two, "three": three},
+        "llm_cards": {"left": card, "right": {**card, "pci": "0000:07:00.0", "index": 1}},
+    }
+
+
+def test_the_fleet_to_break_is_sound():
+    verdict = judge(fleet())
+    assert verdict.problems == []
+    assert verdict.warnings == ["box: llm_runtimes.image.source: of the sha256 only a prefix is declared"]
+
+
+GONE = object()
+ONE = "llm_endpoints.one"
+BREAKAGES = [
+    (f"{ONE}.colour", "red", "llm_endpoints.one.colour is no key"),
+    (f"{ONE}.runtimes", "built", "Did you mean runtime?"),
+    (f"{ONE}.engine", "ollama", "llm_endpoints.one.engine is 'ollama'; expected one of llamacpp, r9v"),
+    (f"{ONE}.env", GONE, "llm_endpoints.one.env is missing"),
+    (f"{ONE}.active", "yes", "llm_endpoints.one.active is 'yes'; expected true or false"),
+    (f"{ONE}.runtime", "bilt", "runtime 'bilt' is not declared in llm_runtimes. Did you mean built?"),
+    (f"{ONE}.payload", "large", "payload 'large' is not declared"),
+    (f"{ONE}.runtime", "image", "llm_endpoints.one.engine is llamacpp, and its runtime image is r9v"),
+    (f"{ONE}.cards", ["middle"], "llm_endpoints.one.cards names 'middle'"),
+    (f"{ONE}.env.KV_CACHE_TYPE", "f16", "llm_endpoints.one.env: KV_CACHE_TYPE is no key"),
+    (f"{ONE}.env.CTX_SIZE", "8k", "llm_endpoints.one.env: CTX_SIZE is '8k'"),
+    (f"{ONE}.env.PARALLEL", 3, "llm_endpoints.one.env: CTX_SIZE 8192 is not divisible by PARALLEL 3"),
+    (f"{ONE}.env.ALIAS", GONE, "llm_endpoints.one.env: ALIAS is missing"),
+    (f"{ONE}.env.LORA_FILE", "l.gguf", "LORA_FILE names a file that is no lora of the payload"),
+    (f"{ONE}.env.SPEC_TYPE", "draft-dflash", "SPEC_TYPE draft-dflash"),
+    (f"{ONE}.env.LISTEN_PORT", 7771, "one and two are both active on port 7771"),
+    (f"{ONE}.env.HIP_VISIBLE_DEVICES", "0,1", "HIP_VISIBLE_DEVICES is '0,1'; expected '0'"),
+    (f"{ONE}.env.HIP_VISIBLE_DEVICES", GONE, "HIP_VISIBLE_DEVICES is missing: an iGPU"),
+    (f"{ONE}.env.CUDA_VISIBLE_DEVICES", "0", "CUDA_VISIBLE_DEVICES is '0'; expected ''"),
+    (f"{ONE}.cards", ["right"], "one and two are both active on card right"),
+    (f"{ONE}.rungs.one_slot", {"PARALEL": 1}, "llm_endpoints.one.rungs.one_slot: PARALEL is no key"),
+    (f"{ONE}.rungs.one_slot", {"PARALLEL": 5}, "llm_endpoints.one.rungs.one_slot: CTX_SIZE 8192 is not divisible"),
+    (f"{ONE}.rungs.one_slot", {}, "llm_endpoints.one.rungs.one_slot is {}"),
+    (f"{ONE}.rungs.short", {"CTX_SIZE": 4096}, "llm_endpoints.one.rungs.short leaves a slot 2048 tokens"),
+    (f"{ONE}.client.context_window", 8192, "llm_endpoints.one.client.context_window is 8192, and a slot holds 4096"),
+    (f"{ONE}.client.context_window", GONE, "llm_endpoints.one.client.context_window is missing"),
+    (f"{ONE}.client.max_tokens", 5000, "max_tokens 5000 exceeds context_window 4096"),
+    (f"{ONE}.client.rungs", {"one_slot": 4096}, "client.rungs.one_slot is 4096, and a slot holds 8192"),
+    (f"{ONE}.client.rungs", {"none": 4096}, "client.rungs.none names no rung"),
+    (f"{ONE}.chat", {"max_token": 1}, "llm_endpoints.one.chat.max_token is no key"),
+    ("llm_endpoints.Big One", {}, "llm_endpoints.Big One: the name is also a unit's"),
+    ("llm_endpoints.three.active", True, "one and three are both active on port 7770"),
+    ("llm_endpoints.three.cards", ["right", "left"], "R9V_EXPECTED_GPU_BDFS is 0000:03:00.0,0000:07:00.0; expected"),
+    ("llm_endpoints.three.env.R9V_VISIBLE_DEVICES", "1,0", "R9V_VISIBLE_DEVICES is '1,0'; expected '0,1'"),
+    ("llm_endpoints", [], "llm_endpoints is list; expected a dictionary"),
+    ("llm_endpoints.one", "x", "llm_endpoints.one is str"),
+    ("llm_payloads.small.files", [], "llm_payloads.small.files is []"),
+    ("llm_payloads.small.dir", "models", "llm_payloads.small.dir is 'models'; expected an absolute path"),
+    ("llm_payloads.small.files.0.sha256", "abc", "llm_payloads.small.files[m.gguf].sha256 is 'abc'; expected 64"),
+    ("llm_payloads.small.files.0.sha256", GONE, "llm_payloads.small.files[m.gguf] has no digest"),
+    ("llm_payloads.small.files.0.sha256_prefix", "c" * 16, "sha256 and sha256_prefix"),
+    ("llm_payloads.small.files.0.bytes", 0, "llm_payloads.small.files[m.gguf].bytes is 0"),
+    ("llm_payloads.small.files.0.name", "../m.gguf", "expected a plain file name"),
+    ("llm_payloads.small.files.0.role", "weights", "role is 'weights'"),
+    ("llm_runtimes.built.source.kind", "zip", "llm_runtimes.built.source.kind is 'zip'"),
+    ("llm_runtimes.built.source.sha265", "b" * 64, "Did you mean sha256?"),
+    ("llm_runtimes.built.source.urls", GONE, "llm_runtimes.built.source.urls is missing"),
+    ("llm_runtimes.built.source", GONE, "llm_runtimes.built.source is missing"),
+    ("llm_runtimes.built.target", ["x"], "Did you mean targets?"),
+    ("llm_cards.left.pci", "03:00.0", "llm_cards.left.pci is '03:00.0'"),
+    ("llm_cards.left.pci", GONE, "llm_cards.left has neither pci nor uuid"),
+    ("llm_cards.left.addressable_mib", 40000, "addressable_mib 40000 exceeds total_mib 32624"),
+    ("llm_cards.left.floor_mib", 32624, "leaves nothing of the card"),
+    ("llm_cards.left.vendor", "intel", "llm_cards.left.vendor is 'intel'"),
+]
+
+
+def broken(path, value):
+    tables = fleet()
+    here = tables
+    *way, last = path.split(".")
+    for step in way:
+        here = here.setdefault(step, {}) if isinstance(here, dict) else here[int(step)]
+    if value is GONE:
+        del here[last]
+    else:
+        here[last] = value
+    return tables
+
+
+@pytest.mark.parametrize(("path", "value", "words"), BREAKAGES)
+def test_each_breakage_is_told(path, value, words):
+    problems = judge(broken(path, value)).problems
+    assert any(words in text for text in problems), problems
+    assert all(text.startswith("box: llm_") for text in problems)
+    assert all(text.endswith((".", "?")) for text in problems), problems
+
+
+def test_all_problems_come_at_once():
+    tables = fleet()
+    tables["llm_endpoints"]["one"]["env"].update(PARALLEL=3, METRIC=1, TOP_P=7)
+    tables["llm_endpoints"]["two"]["runtime"] = "nowhere"
+    tables["llm_cards"]["left"]["pci"] = "x"
+    problems = "\n".join(judge(tables).problems)
+    for word in ("not divisible", "METRIC is no key", "TOP_P is '7'", "'nowhere'", "llm_cards.left.pci"):
+        assert word in problems
+
+
+def test_a_fault_is_told_once_and_not_again_by_every_rung():
+    tables = fleet()
+    tables["llm_endpoints"]["one"]["env"]["METRIC"] = 1
+    assert len(judge(tables).problems) == 1
+
+
+def test_a_shared_card_may_serve_two():
+    tables = broken(f"{ONE}.cards", ["right"])
+    tables["llm_endpoints"]["one"]["env"]["HIP_VISIBLE_DEVICES"] = "1"
+    assert len(judge(tables).problems) == 1
+    tables["llm_cards"]["right"]["shared"] = True
+    assert judge(tables).problems == []
+
+
+def test_a_rung_that_tells_the_clients_is_sound():
+    tables = broken(f"{ONE}.rungs.short", {"CTX_SIZE": 4096})
+    tables["llm_endpoints"]["one"]["client"]["rungs"] = {"short": 2048}
+    assert judge(tables).problems == []
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 9) | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=5,
+)
+PATHS = sorted({path for path, _value, _words in BREAKAGES})
+
+
+@given(st.sampled_from(PATHS), JUNK)
+@settings(max_examples=300, deadline=None)
+def test_no_junk_breaks_the_judge(path, junk):
+    assert all(text.startswith("box: ") for text in judge(broken(path, junk)).problems)
+
+
+def ansible(inventory, tmp_path, *args):
+    # A connection that cannot be: whoever would contact a host fails.
+    env = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "HOME": str(tmp_path)}
+    command = [ROOT / ".venv/bin/ansible", "-i", inventory, "all", "-e", "ansible_connection=no_such_connection"]
+    command += ["-m", "dank.llm_fleet.inventory_validate", *args]
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("inventory", ["sandbox", "production"])
+def test_the_action_is_content_and_contacts_nobody(inventory, tmp_path):
+    done = ansible(ROOT / "inventories" / inventory, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "sound" in done.stdout and "FAILED" not in done.stdout
+    assert ("only a prefix" in done.stdout + done.stderr) == (inventory == "production")
+
+
+def test_the_action_fails_once_with_all_problems(tmp_path):
+    extra = '{"llm_endpoints": {"x": {"engine": "llamacpp"}}, "llm_cards": {"c": {}}}'
+    done = ansible(ROOT / "inventories" / "sandbox", tmp_path, "-e", extra)
+    assert done.returncode == 2
+    assert "sandbox: llm_endpoints.x.runtime is missing" in done.stdout
+    assert "sandbox: llm_cards.c.vendor is missing" in done.stdout

@@ -1,0 +1,217 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Progress on the user's screen: the lines, when they come, and a real background job."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.dank.llm_fleet.plugins.plugin_utils._longrun import (
+    Lines,
+    amount,
+    duration,
+    parse_poll,
+    progress_line,
+)
+
+ROOT = Path(__file__).parent.parent.parent
+TINY = ROOT / "tests" / "fixtures" / "tiny_engine"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0s"), (59.4, "59s"), (59.6, "1m00s"), (190, "3m10s"), (7500, "2h05m"), (-1, "0s")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "unit", "text"),
+    [
+        (131, 218, "steps", "131/218 steps"),
+        (0, 0, "", ""),
+        (0, 0, "B", ""),
+        (1_234_000_000, 5_000_000_000, "B", "1.2/5.0 GB"),
+        (37_386_587, 37_386_587, "B", "37/37 MB"),
+        (12_300_000, 0, "B", "12 MB"),
+        (500, 2000, "B", "0.5/2.0 kB"),
+    ],
+)
+def test_amounts(done: int, total: int, unit: str, text: str) -> None:
+    assert amount(done, total, unit) == text
+
+
+STEPS = {"step": "compile", "done": 131, "total": 218, "unit": "steps", "text": "", "elapsed_s": 190.2, "eta_s": 125.0}
+
+
+@pytest.mark.parametrize(
+    ("state", "rate", "line"),
+    [
+        (STEPS, None, "compile 131/218 steps, 3m10s, about 2m05s left"),
+        ({"step": "configure", "elapsed_s": 2}, None, "configure, 2s"),
+        ({}, None, "at work, 0s"),
+        (
+            {"step": "fetch", "text": "m.gguf", "done": 10**9, "total": 5 * 10**9, "unit": "B", "elapsed_s": 100},
+            4e7,
+            "fetch 1.0/5.0 GB, m.gguf, 40 MB/s, 1m40s, about 1m40s left",
+        ),
+        ({"step": "fetch", "done": 5, "total": 5, "unit": "B", "elapsed_s": 1, "eta_s": 9}, 1.0, None),
+    ],
+)
+def test_lines(state: dict[str, Any], rate: float | None, line: str | None) -> None:
+    made = progress_line("dankserver", "runtime cpu", state, rate)
+    if line is None:
+        assert "left" not in made
+    else:
+        assert made == f"[dankserver] runtime cpu: {line}"
+
+
+def test_a_step_shows_at_once_and_its_progress_every_five_seconds() -> None:
+    lines = Lines("h", "payload p")
+
+    def at(now: float, step: str, done: int) -> str | None:
+        state = {"step": step, "done": done, "total": 10**9, "unit": "B", "elapsed_s": now}
+        return lines.feed(state, now)
+
+    assert at(0, "fetch", 0) is not None
+    assert at(2, "fetch", 10**8) is None
+    line = at(6, "fetch", 3 * 10**8)
+    assert line is not None and "50 MB/s" in line and "about 14s left" in line
+    assert at(12, "fetch", 3 * 10**8) is None  # stalled: nothing new to say
+    line = at(13, "verify", 1)
+    assert line is not None and "MB/s" not in line
+
+
+RUNNING = '{"started": true, "finished": false, "ansible_job_id": "j1.2"}'
+CUT = "--llm-fleet--"
+
+
+@pytest.mark.parametrize(
+    ("output", "seen"),
+    [
+        (f'{{"step": "x"}}{CUT}\n{RUNNING}{CUT}\nalive\n', ({"step": "x"}, False, True)),
+        (f"{CUT}\n{RUNNING}{CUT}\n", (None, False, False)),
+        (f'{CUT}\n{{"changed": true}}{CUT}\nalive\n', (None, True, True)),
+        (f"{CUT}\n{CUT}\nalive\n", (None, False, True)),
+        (f'{{"step": "x{CUT}\n{{"chan{CUT}\n', (None, False, False)),
+        ("", (None, False, False)),
+    ],
+)
+def test_one_look_at_the_host(output: str, seen: tuple[Any, bool, bool]) -> None:
+    assert parse_poll(output) == seen
+
+
+# --- the real thing: ansible, its async wrapper, a tiny build
+
+
+def play(tmp_path: Path, *extra: str, **args: Any) -> subprocess.Popen[str]:
+    """Start ``ansible localhost -m runtime_build`` with async results and remote folders in the test's own place."""
+    whole = {
+        "name": "tiny",
+        "source": {"kind": "path", "path": str(tmp_path / "engine")},
+        "prefix": str(tmp_path / "runtimes"),
+        "jobs": 1,
+        **args,
+    }
+    env = {
+        **os.environ,
+        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        "ANSIBLE_ASYNC_DIR": str(tmp_path / "async"),
+        "ANSIBLE_REMOTE_TMP": str(tmp_path / "remote"),
+        "ANSIBLE_CALLBACK_RESULT_FORMAT": "json",
+        "ANSIBLE_NOCOLOR": "1",
+    }
+    command = [sys.executable, "-m", "ansible", "adhoc", "localhost", "-i", "localhost,", "-c", "local"]
+    command += ["-e", f"ansible_python_interpreter={sys.executable}", "-m", "dank.llm_fleet.runtime_build"]
+    return subprocess.Popen(
+        [*command, "-a", json.dumps(whole), *extra],
+        env=env,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def result_of(process: subprocess.Popen[str]) -> tuple[str, str, dict[str, Any]]:
+    """``(stdout, stderr, the module's result)`` of a play that ended."""
+    out, err = process.communicate(timeout=180)
+    assert "=> {" in out, f"{out}\n{err}"
+    return out, err, json.JSONDecoder().raw_decode(out[out.index("=> {") + 3 :])[0]
+
+
+needs_tools = pytest.mark.skipif(
+    not all(shutil.which(tool) for tool in ("cmake", "ninja", "c++", "readelf")), reason="cmake, ninja, g++, binutils"
+)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Path:
+    """The tiny engine in the test's own place."""
+    shutil.copytree(TINY, tmp_path / "engine")
+    return tmp_path
+
+
+@needs_tools
+def test_a_build_in_the_background_shows_progress_and_leaves_nothing(engine: Path) -> None:
+    cmake = {"GGML_NATIVE": "OFF", "TINY_UNITS": "2"}
+    out, err, result = result_of(play(engine, cmake=cmake))
+    assert result["changed"] and result["runtime"]["action"] == "built", err
+    assert "[localhost] runtime tiny: " in out + err and "compile" in out + err
+    assert "ansible_job_id" not in result and list((engine / "async").iterdir()) == []
+    end = time.monotonic() + 15
+    while list((engine / "remote").iterdir()):  # Ansible's wrapper removes its folder within five seconds
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    # converged: one module call, nothing in the background
+    out, err, result = result_of(play(engine, "-vvv", cmake=cmake))
+    assert not result["changed"] and result["runtime"]["action"] == "none"
+    assert out.count("Using module file") == 1 and list((engine / "async").iterdir()) == []
+
+
+@needs_tools
+def test_check_mode_builds_nothing_and_costs_one_call(engine: Path) -> None:
+    out, _err, result = result_of(play(engine, "--check", "-vvv"))
+    assert result["changed"] and result["work"] and out.count("Using module file") == 1
+    assert not (engine / "runtimes").exists()
+
+
+@needs_tools
+def test_a_failure_comes_back_as_the_modules_own(engine: Path) -> None:
+    out, _err, result = result_of(play(engine, cmake={"TINY_BROKEN": "ON"}))
+    assert "FAILED!" in out and "broken on purpose" in result["msg"] and result["log"].endswith("build.log")
+    assert list((engine / "async").iterdir()) == []
+
+
+@needs_tools
+def test_a_refusal_of_the_plan_starts_nothing(engine: Path) -> None:
+    out, _err, result = result_of(play(engine, source={"kind": "path", "path": str(engine / "none")}))
+    assert "FAILED!" in out and "none does not exist" in result["msg"]
+    assert not (engine / "async").exists()
+
+
+@needs_tools
+def test_the_build_outlives_its_controller_and_the_next_run_meets_the_lock(engine: Path) -> None:
+    cmake = {"GGML_NATIVE": "OFF", "TINY_UNITS": "3"}
+    first = play(engine, cmake=cmake)
+    end = time.monotonic() + 60
+    while not list((engine / "runtimes").glob(".work/*/build/build.ninja")):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    first.kill()
+    out, _err, result = result_of(play(engine, cmake=cmake))
+    assert "FAILED!" in out and "is locked" in result["msg"] and "runtime_build of tiny" in result["msg"]
+    end = time.monotonic() + 120
+    while not (engine / "runtimes" / "tiny").exists():
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    assert not result_of(play(engine, cmake=cmake))[2]["changed"]
