@@ -37,7 +37,9 @@ def main() -> int:
     answer = json.loads(done.stdout)
     content = answer["choices"][0]["message"]["content"].strip()
     print(f"    you:   {given.question}\n    model: {content}")
-    print(f"    ({answer['usage']['completion_tokens']} tokens, {answer['timings']['predicted_per_second']:.0f} tokens/s)")
+    print(
+        f"    ({answer['usage']['completion_tokens']} tokens, {answer['timings']['predicted_per_second']:.0f} tokens/s)"
+    )
     return 0 if content else 1
 
 

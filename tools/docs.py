@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from meanings import MEANINGS
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "collections"))
@@ -218,78 +219,6 @@ def env_page() -> str:
             rows.append([f"`{key.name}`{needed}", values, flags or "-", key.empty or "-", meaning])
         parts += [f"## Engine {engine}\n", table(("Key", "Value", "Flag", "Empty means", "Meaning"), rows)]
     return "\n".join(parts)
-
-
-# What the schema's keys mean; the schema itself says what each may hold. A key without a text here is an error.
-MEANINGS: dict[str, dict[str, str]] = {
-    "RUNTIME": {
-        "engine": "What it is",
-        "version": "The version that the program must state when asked with `--version`",
-        "commit": "The commit that it was built from, for the record",
-        "source": "Where it comes from; see below",
-        "cmake": "CMake options, name to value",
-        "targets": "CMake targets to build; `llama-server` serves",
-    },
-    "SOURCES": {
-        "urls": "`file://`, `http://` or `https://` URLs, in order of preference",
-        "sha256": "The digest",
-        "sha256_prefix": "The beginning of the digest, where no more is known",
-        "subdir": "The folder that holds `CMakeLists.txt`; a sole top folder, as archives have it, is not named",
-        "url": "The repository",
-        "commit": "The commit; a build needs all 40 digits",
-        "path": "The source tree on the host, or the installed runtime's folder or `llama-server`",
-        "image": "The container image",
-        "checkout": "The fork's checkout on the host",
-    },
-    "PAYLOAD": {"dir": "The folder on the host", "files": "The files; see below"},
-    "FILE": {
-        "name": "Its name in `dir`",
-        "role": "What the endpoint loads it as",
-        "bytes": "Its exact size",
-        "sha256": "Its digest; this or `sha256_prefix`",
-        "sha256_prefix": "The beginning of its digest, where no more is known",
-        "urls": "Where to get it, in order of preference; none for a file that is there already",
-    },
-    "ENDPOINT": {
-        "engine": "What serves it",
-        "state": "That it is to be there",
-        "active": "Whether it is to be deployed (default true); one active endpoint for each port and each card",
-        "runtime": "Its entry in `llm_runtimes`",
-        "payload": "Its entry in `llm_payloads`",
-        "user": "Who it runs as (default `llm`)",
-        "env": "The lines of its env file; see [env keys](env-keys.md)",
-        "rungs": "Named sets of env lines to fall back to",
-        "cards": "The cards that it uses, in the order of the engine's devices",
-        "client": "What its clients were promised; see below",
-        "deadline_s": "Seconds from the start until `/health` must answer 200 (default 300)",
-        "drop_ins": "Paths of the unit's drop-ins that are wanted; any other is refused",
-        "chat": "How the chat probe asks; see below",
-    },
-    "CLIENT": {
-        "context_window": "Tokens that one conversation may have; must equal the window of a slot",
-        "max_tokens": "The most tokens that a client asks for",
-        "input": "What a client may send, such as `text` and `image`",
-        "reasoning_field": "The field of an answer that holds the thinking",
-        "reasoning_efforts": "The efforts that the chat template takes",
-        "sampling": "What a client sends as sampling",
-        "rungs": "The window on each rung that has a smaller one",
-    },
-    "CHAT": {
-        "max_tokens": "The most tokens that the answer may take; thinking counts (default 64)",
-        "timeout_s": "Seconds until the answer must be there (default 120)",
-    },
-    "CARD": {
-        "vendor": "Who made it",
-        "arch": "Its architecture, such as `sm_86` or `gfx1201`",
-        "pci": "Its PCI address; this or `uuid`",
-        "uuid": "Its UUID",
-        "index": "Its index to the vendor's driver",
-        "total_mib": "Its memory in MiB",
-        "addressable_mib": "What the driver leaves of that",
-        "floor_mib": "Memory that must stay free",
-        "shared": "Whether several active endpoints may use it",
-    },
-}
 
 
 def field_table(title: str, fields: Mapping[str, Any], *, within: bool = False) -> str:

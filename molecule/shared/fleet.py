@@ -59,7 +59,8 @@ class Fleet:
                 handle.flush()
                 command += ["-e", f"@{handle.name}"]
             environ = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
-            environ.pop("ANSIBLE_INVENTORY", None)
+            for name in ("ANSIBLE_INVENTORY", "ANSIBLE_FORCE_COLOR"):  # molecule sets them for its own runs
+                environ.pop(name, None)
             environ["ANSIBLE_CALLBACK_RESULT_FORMAT"] = "json"
             done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
         return Played(done.returncode, done.stdout + done.stderr)

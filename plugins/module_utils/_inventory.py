@@ -48,7 +48,7 @@ def _check_runtime(name: str, given: Any, out: Verdict) -> None:
     if not isinstance(source, Mapping):
         return
     kind = source.get("kind")
-    if kind not in SOURCES:
+    if not isinstance(kind, str) or kind not in SOURCES:
         out.problems.append(f"{where}.source.kind is {kind!r}; expected one of {', '.join(SOURCES)}.")
         return
     out.problems += check_keys(f"{where}.source", source, source_fields(kind))
@@ -257,7 +257,8 @@ def _check_owners(
     endpoints: Mapping[str, Any], cards: Mapping[str, Any], ports: Mapping[str, str | None], out: Verdict
 ) -> None:
     """One active endpoint for each port and for each card that is not shared."""
-    active = [name for name, given in endpoints.items() if isinstance(given, Mapping) and given.get("active", True)]
+    sound = [name for name, given in endpoints.items() if not check_keys("", given, ENDPOINT)]
+    active = [name for name in sound if endpoints[name].get("active", True)]
     by_port: dict[str, list[str]] = {}
     by_card: dict[str, list[str]] = {}
     for name in active:
@@ -300,7 +301,7 @@ def validate(
     if out.problems:
         return Verdict([f"{host}: {text}" for text in out.problems])
     used = {
-        (kind, given.get(kind))
+        (kind, str(given.get(kind)))
         for given in endpoints.values()
         if isinstance(given, Mapping)
         for kind in ("runtime", "payload")
@@ -317,7 +318,7 @@ def validate(
             if not single.problems:
                 sound.add(f"{kind} {name}")
             out.problems += single.problems
-            if kind == "card" or (kind, name) in used:
+            if kind == "card" or (kind, str(name)) in used:
                 out.warnings += single.warnings
     ports = {
         name: _check_endpoint(str(name), given, runtimes, payloads, cards, sound, out)

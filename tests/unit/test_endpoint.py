@@ -295,7 +295,7 @@ def test_a_failed_proof_goes_back_to_the_last_era(host: Host, fault: Exception) 
     one = host.store.current()
     host.tag = "two"
     host.faults["two"] = fault
-    with pytest.raises(FleetError, match="no answer|No space left") as caught:
+    with pytest.raises(FleetError, match=r"no answer|No space left") as caught:
         host.run()
     assert one is not None
     assert host.done == ["gate port", "verify", "put two", "restart", "prove two", "put one", "restart", "prove one"]
@@ -385,7 +385,7 @@ def test_a_lock_held_by_another_run_is_named(host: Host, monkeypatch: pytest.Mon
     )
     with (
         file_lock(host.store.lock_path, wait_s=0, purpose="deploy of endpoint chat"),
-        pytest.raises(FleetError, match="held by process .*deploy of endpoint chat"),
+        pytest.raises(FleetError, match=r"held by process .*deploy of endpoint chat"),
     ):
         host.run()
     assert host.serves == ""

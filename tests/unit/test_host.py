@@ -39,6 +39,9 @@ Status: hold ok installed
 Description: x
  Package: fake
 
+Package: gone
+Status: purge ok not-installed
+
 Package: half
 Status: install ok half-configured
 """

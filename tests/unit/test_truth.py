@@ -105,6 +105,11 @@ BROKEN: list[tuple[str, Callable[[Observed], Observed], Any]] = [
         seen_with(owners=((42, UNIT, "llama-server"), (77, "", "nc -l"))),
         ["pid 77 of no unit: nc -l"],
     ),
+    (
+        "strangers on the port",
+        seen_with(owners=((42, UNIT, "s"), (77, "other.service", "t"))),
+        ["pid 77 of other.service: t"],
+    ),
     ("strangers on the port", seen_with(owners=((42, UNIT, "s"), (0, "", "unseen"))), ["pid 0 of no unit: unseen"]),
     ("main process listens", seen_with(owners=()), False),
     ("main process listens", seen_with(owners=((43, UNIT, "its child"),)), False),
