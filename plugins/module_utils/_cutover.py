@@ -18,8 +18,19 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import Flee
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import atomic_write, make_dirs, read_optional
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import Verdict, probe_chat
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, chain, first_broken, observe
+from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import OURS
 
-__all__ = ["Say", "api_of", "await_health", "gate_drop_ins", "gate_port", "prove", "put_files", "remove_files"]
+__all__ = [
+    "Say",
+    "api_of",
+    "await_health",
+    "gate_drop_ins",
+    "gate_foreign",
+    "gate_port",
+    "prove",
+    "put_files",
+    "remove_files",
+]
 
 Say = Callable[..., None]  # (step, seconds in it = 0)
 
@@ -60,6 +71,25 @@ def gate_drop_ins(unit: str, state: _systemd.UnitState, declared: list[str]) -> 
             found=", ".join(strange),
             remedy="Move it away, or declare it under the endpoint's drop_ins",
             gate="drop-ins",
+        )
+
+
+def gate_foreign(paths: Paths) -> None:
+    """Before a first deploy, refuse files of the endpoint's names that are not ours: they would be overwritten."""
+    for path in (paths.unit_file, paths.env_file):
+        data = read_optional(path)
+        if os.path.islink(path) or (data is not None and path == paths.env_file):
+            found = f"a link to {os.readlink(path)}" if os.path.islink(path) else "a file"
+        elif data is not None and not data.startswith(OURS.encode()):
+            found = "a unit that this collection did not write"
+        else:
+            continue
+        raise FleetError(
+            f"{path} is there already, and no era of endpoint {paths.endpoint} is",
+            expected="nothing of that name before the first deploy",
+            found=found,
+            remedy=f"Stop and disable {paths.unit}, move its files aside (keep them), and run again",
+            gate="foreign files",
         )
 
 

@@ -19,6 +19,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
     Say,
     api_of,
     gate_drop_ins,
+    gate_foreign,
     gate_port,
     prove,
     put_files,
@@ -222,6 +223,8 @@ def converge(
         )
     if plan.kind != "none":
         state = _systemd.show(paths.unit)
+        if current is None:
+            gate_foreign(paths)
         gate_drop_ins(paths.unit, state, target.facts["drop_ins"])
         gate_port(paths.unit, int(target.facts["env"]["LISTEN_PORT"]))
     if check_mode or plan_only or not result["changed"]:
@@ -238,7 +241,11 @@ def converge(
                 found="another era or pin",
                 remedy="Run again",
             )
-        era, links, probes = _carry_out(plan, wanted, current, store, paths, say)
+        try:
+            era, links, probes = _carry_out(plan, wanted, current, store, paths, say)
+        except FleetError as exc:
+            exc.facts.setdefault("endpoint", look(paths)[0])
+            raise
         if rung is not None:
             since = datetime.now(UTC).isoformat(timespec="seconds")
             store.set_pin({"rung": rung, "lines": dict(declared.rungs[rung]), "since": since, "era": era.id})
@@ -275,8 +282,10 @@ def _carry_out(
     except (FleetError, OSError) as exc:
         fault = exc if isinstance(exc, FleetError) else FleetError(f"cut over of {paths.unit}: {exc}")
         if plan.kind == "deploy":
-            store.fail(era, fault.message)
-            fault.facts["went_back_to"] = _go_back(era, current, paths, say, fault)
+            try:  # serving again comes first; the record of the failure is written in any case
+                fault.facts["went_back_to"] = _go_back(era, current, paths, say, fault)
+            finally:
+                store.fail(era, fault.message)
         if fault is exc:
             raise
         raise fault from exc

@@ -97,11 +97,18 @@ class EraStore:
         if meta is None:
             raise FleetError(f"era {era_id} is not on this host", expected=f"{folder}/era.json", found="no such file")
         lacking = [key for key in _META if not isinstance(meta, dict) or key not in meta]
-        if lacking or not set(meta["sha256"]) >= {file for file, _field in self._TEXTS}:
+        if lacking or not set(meta["sha256"]) >= {"facts", *(file for file, _field in self._TEXTS)}:
             raise FleetError(
                 f"{folder}/era.json is damaged",
                 expected=", ".join(_META),
                 found=f"no {lacking[0]}" if lacking else "digests of other files",
+                remedy=self._way_out(),
+            )
+        if blueprint_digest(meta["facts"]) != meta["sha256"]["facts"]:
+            raise FleetError(
+                f"{folder}/era.json is not as it was staged",
+                expected=f"facts of sha256 {meta['sha256']['facts']}",
+                found=f"sha256 {blueprint_digest(meta['facts'])}",
                 remedy=self._way_out(),
             )
         texts = {}
@@ -152,7 +159,7 @@ class EraStore:
         building = os.path.join(eras, f".{era_id}.tmp")
         shutil.rmtree(building, ignore_errors=True)  # left by a killed run; never an era, its name begins with a dot
         os.mkdir(building)
-        digests = {}
+        digests = {"facts": blueprint_digest(blueprint.facts)}
         for file, field in self._TEXTS:
             text = getattr(blueprint, field)
             atomic_write(os.path.join(building, file), text.encode(), mode=0o755 if file == "launcher" else 0o644)

@@ -91,6 +91,6 @@ def test_reasons_name_the_thing(monkeypatch):
 
 def test_an_engine_that_cannot_be_deployed_is_refused_before_any_look(monkeypatch):
     world = World(monkeypatch, set())
-    with pytest.raises(FleetError, match="endpoint chat cannot be deployed by this version.*r9v.*active: false"):
+    with pytest.raises(FleetError, match=r"endpoint chat cannot be deployed by this version.*r9v.*active: false"):
         world.survey("r9v")
     assert world.asked == []
