@@ -65,6 +65,14 @@ class Fleet:
             done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
         return Played(done.returncode, done.stdout + done.stderr)
 
+    def module(self, name: str, **options: Any) -> str:
+        """Run one module on the host and return what ansible printed; a failure fails the test."""
+        command = ["ansible", self.host, "-i", str(self.inventory), "-m", name, "-a", json.dumps(options)]
+        environ = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
+        done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
     def variables(self) -> dict[str, Any]:
         """The host's variables as the inventory gives them."""
         done = subprocess.run(

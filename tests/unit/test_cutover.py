@@ -19,6 +19,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import P
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
+from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import OURS
 from conftest import Served
 from test_systemd import shown
 from test_truth import STATE
@@ -270,3 +271,33 @@ def test_restart_is_the_units_own(systemctl: Callable[..., Path]) -> None:
     log = systemctl(RUNNING)
     _systemd.restart("chat.service", timeout_s=5)
     assert log.read_text().splitlines()[-1] == "restart chat.service"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "refused"),
+    [
+        ("units/chat.service", "[Service]\nExecStart=/mine\n", "did not write"),
+        ("units/chat.service", f"{OURS}\n[Unit]\n", ""),
+        ("units/chat.service", "-> /home/me/chat.service", "a link to /home/me/chat.service"),
+        ("etc/chat.env", "CTX_SIZE=1\n", "a file"),
+        ("etc/chat.env", "-> /home/me/chat.env", "a link to"),
+        ("etc/other.env", "CTX_SIZE=1\n", ""),
+    ],
+)
+def test_a_first_deploy_overwrites_nothing_of_somebody_elses(
+    paths: Paths, tmp_path: Path, file: str, content: str, refused: str
+) -> None:
+    target = tmp_path / file
+    target.parent.mkdir(exist_ok=True)
+    if content.startswith("-> "):
+        target.symlink_to(content[3:])
+    else:
+        target.write_text(content)
+    if not refused:
+        _cutover.gate_foreign(paths)
+        return
+    with pytest.raises(FleetError) as caught:
+        _cutover.gate_foreign(paths)
+    assert str(target) in caught.value.what
+    assert refused in str(caught.value.found)
+    assert "move its files aside" in str(caught.value.remedy)

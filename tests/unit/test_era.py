@@ -244,3 +244,14 @@ def test_the_digest_depends_on_content_and_not_on_order(parts: dict[str, Any], k
 def test_texts_of_any_language_survive(store: EraStore, blueprint: Make) -> None:
     plan = replace(blueprint(), env_text="ALIAS='größe 🦙'\n")
     assert store.stage(plan).blueprint.env_text == "ALIAS='größe 🦙'\n"
+
+
+def test_edited_facts_are_refused(store: EraStore, blueprint: Make) -> None:
+    """The arguments and the env that truth compares with are part of the record too."""
+    era = certified(store, blueprint())
+    path = Path(era.path) / "era.json"
+    meta = json.loads(path.read_text())
+    meta["facts"]["argv"].append("--slots")
+    path.write_text(json.dumps(meta))
+    with pytest.raises(FleetError, match="is not as it was staged.*expected facts of sha256"):
+        store.current()

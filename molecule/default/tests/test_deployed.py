@@ -62,3 +62,27 @@ def test_era_is_recorded_with_its_certificate(fleet):
     assert [probe["verdict"] for probe in era["certificate"]["probes"]] == ["pass"]
     assert all(link["ok"] for link in era["certificate"]["truth"])
     assert len(era["certificate"]["truth"]) >= 14
+
+
+TRICKY = {
+    "PLAIN": "a/b:c,d=e+f%g@h",
+    "BLANKS": " two  words\tand a tab ",
+    "DOLLAR": "x$5 $HOME ${HOME} $(id) `id`",
+    "JSON": '{"preserve_thinking": true}',
+    "HASH": "a #b",
+    "BACKSLASH": "a\\b\\",
+    "TILDE": "~",
+    "SEMICOLON": ";x",
+    "EMPTY": "",
+    "WIDE": "é€",
+}
+
+
+def test_written_lines_are_read_alike_by_real_systemd_and_bash(fleet):
+    """What env_file writes reaches a unit's process, and a shell that sources the file, to the letter."""
+    fleet.module("dank.llm_fleet.env_file", path="/run/tricky.env", set=TRICKY, create=True)
+    unit = fleet.run("systemd-run --quiet --wait --pipe -p EnvironmentFile=/run/tricky.env /usr/bin/env -0")
+    shell = fleet.run("env -i /bin/bash --norc -c 'set -a; . /run/tricky.env; /usr/bin/env -0'")
+    for told in (unit, shell):
+        read = dict(item.split("=", 1) for item in told.split("\0") if item)
+        assert {key: read.get(key) for key in TRICKY} == TRICKY

@@ -146,6 +146,23 @@ def test_a_deploy_that_cannot_serve_goes_back_to_the_last_era(fleet):
     assert fleet.play("site.yml").recap["changed"] == 0
 
 
+def test_a_unit_of_the_same_name_that_is_not_ours_is_left_alone(fleet, unharmed):
+    """A second endpoint whose name somebody's own unit already has."""
+    unit = "/etc/systemd/system/second-chat.service"
+    fleet.run(f"printf '[Service]\\nExecStart=/usr/bin/sleep 1000\\n' >{unit}; systemctl daemon-reload")
+    mine = fleet.run(f"cat {unit}")
+    endpoints = fleet.variables()["llm_endpoints"]
+    second = {**endpoints[fleet.endpoint], "rungs": {}}
+    second["env"] = {**second["env"], "ALIAS": "second-chat", "LISTEN_PORT": 8081}
+    endpoints["second-chat"] = second
+    try:
+        played = fleet.play("site.yml", llm_endpoints=endpoints)
+        assert played.rc != 0 and unit in played.error and "did not write" in played.error
+        assert fleet.run(f"cat {unit}") == mine
+    finally:
+        fleet.run(f"rm {unit}; systemctl daemon-reload")
+
+
 def test_kill_9_comes_back_and_verify_tells(fleet):
     before = fleet.start()
     fleet.run(f"kill -9 {before['MainPID']}")
