@@ -253,5 +253,5 @@ def test_edited_facts_are_refused(store: EraStore, blueprint: Make) -> None:
     meta = json.loads(path.read_text())
     meta["facts"]["argv"].append("--slots")
     path.write_text(json.dumps(meta))
-    with pytest.raises(FleetError, match="is not as it was staged.*expected facts of sha256"):
+    with pytest.raises(FleetError, match=r"is not as it was staged.*expected facts of sha256"):
         store.current()

@@ -33,6 +33,7 @@ def test_every_line() -> None:
         "Environment=LLM_FLEET_ERA=d1ge57",
         "ExecStart=/opt/llm-fleet/launchers/ab/serve-llamacpp",
         "Restart=on-failure",
+        "RestartPreventExitStatus=64 66 78",
         "RestartSec=11",
         "TimeoutStartSec=222",
         "TimeoutStopSec=33",
