@@ -11,6 +11,7 @@ type: aggregate
 short_description: A table of endpoints at the end of a play
 description:
   - Collects what the endpoint modules returned and prints one table, also when a host failed.
+  - Before it, what failed in this collection's modules, with what was expected, what was found and what to do.
 version_added: 0.1.0
 author: The llm_fleet engineers
 requirements:
@@ -20,7 +21,7 @@ requirements:
 from typing import Any
 
 from ansible.plugins.callback import CallbackBase
-from ansible_collections.dank.llm_fleet.plugins.module_utils._table import HEADINGS, cells, table
+from ansible_collections.dank.llm_fleet.plugins.module_utils._table import HEADINGS, cells, fault, table
 
 
 class CallbackModule(CallbackBase):
@@ -34,6 +35,7 @@ class CallbackModule(CallbackBase):
     def __init__(self) -> None:
         super().__init__()
         self._rows: dict[tuple[str, str], dict[str, Any]] = {}
+        self._faults: list[str] = []
 
     def _take(self, host: str, result: Any) -> None:
         if not isinstance(result, dict):
@@ -55,11 +57,20 @@ class CallbackModule(CallbackBase):
         self._take(result._host.get_name(), result._result)
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
-        """A broken truth carries its row too."""
-        self._take(result._host.get_name(), result._result)
+        """What went wrong, and the row of a broken endpoint, which travels with it."""
+        host = result._host.get_name()
+        self._take(host, result._result)
+        if ignore_errors:
+            return
+        for told in result._result.get("results") or [result._result]:
+            if isinstance(told, dict) and told.get("failed") and "what" in told:
+                self._faults.append(fault(host, told))
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        """Print the table, if any endpoint was seen."""
+        """Print what failed, and the table, if any endpoint was seen."""
+        if self._faults:
+            self._display.banner("FAULTS")
+            self._display.display("\n\n".join(self._faults))
         if self._rows:
             lines = [cells(host, row) for (host, _name), row in self._rows.items()]
             self._display.banner("ENDPOINTS")

@@ -48,7 +48,7 @@ class FleetError(Exception):
 
     def as_result(self) -> dict[str, Any]:
         """The keyword arguments of ``fail_json``."""
-        result: dict[str, Any] = {"msg": self.message}
+        result: dict[str, Any] = {"msg": self.message, "what": self.what}
         for name in ("expected", "found", "remedy"):
             value = getattr(self, name)
             if value is not None:

@@ -68,13 +68,18 @@ def resident_bytes(pid: int) -> int:
 
 
 def unit_of(pid: int) -> str:
-    """The systemd unit whose cgroup holds the process, or "" when none does (cgroups v1 and v2)."""
+    """The systemd unit whose cgroup holds the process, or "" when none does (cgroups v1 and v2).
+
+    A unit of a user's manager is told as ``chat.service of user@1000.service``: it is another one than the
+    system's of the same name.
+    """
     for line in _read(pid, "cgroup").decode().splitlines():
         _number, controllers, path = line.split(":", 2)
         if controllers in ("", "name=systemd"):
-            for part in reversed(path.split("/")):
-                if part.endswith((".service", ".scope")):
-                    return part
+            units = [part for part in path.split("/") if part.endswith((".service", ".scope"))]
+            if units:
+                managers = [part for part in units[:-1] if part.startswith("user@")]
+                return f"{units[-1]} of {managers[-1]}" if managers else units[-1]
     return ""
 
 

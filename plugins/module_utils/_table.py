@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["HEADINGS", "age", "cells", "table"]
+__all__ = ["HEADINGS", "age", "cells", "fault", "table"]
 
 HEADINGS = ("host", "endpoint", "unit", "age", "payload", "shape", "slots", "memory", "health", "era", "notes")
 
@@ -65,6 +65,17 @@ def cells(host: str, row: Mapping[str, Any]) -> tuple[str, ...]:
         str(row.get("era") or "-"),
         "; ".join(notes) or "-",
     )
+
+
+def fault(host: str, result: Mapping[str, Any]) -> str:
+    """A refusal (see ``FleetError.as_result``) as a block: host and what, then expected, found, remedy and the like."""
+    labels = (("expected", "expected"), ("found", "found"), ("remedy", "to do"), ("went_back_to", "serving now"))
+    lines = [f"{host}: {result['what']}"]
+    for key, label in labels:
+        if result.get(key) is not None:
+            head, *rest = str(result[key]).strip().splitlines() or [""]
+            lines += [f"    {label + ':':<13}{head}", *(f"    {'':<13}{line}" for line in rest)]
+    return "\n".join(lines)
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -34,6 +34,7 @@ def test_result_holds_the_sides_and_the_facts() -> None:
     result = FleetError("w", expected=1, found=False, remedy="r", gate="port", links=[]).as_result()
     assert result == {
         "msg": "w; expected 1; found False. r.",
+        "what": "w",
         "expected": 1,
         "found": False,
         "remedy": "r",
@@ -43,4 +44,4 @@ def test_result_holds_the_sides_and_the_facts() -> None:
 
 
 def test_unknown_sides_are_left_out() -> None:
-    assert FleetError("w").as_result() == {"msg": "w."}
+    assert FleetError("w").as_result() == {"msg": "w.", "what": "w"}

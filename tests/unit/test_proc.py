@@ -73,6 +73,11 @@ def test_a_process_that_ended() -> None:
         ("12:cpu,cpuacct:/x.service\n", ""),
         ("0::/a.service/b.service\n", "b.service"),
         ("0::/machine.slice/libpod-ab.scope/system.slice/x:y.service\n", "x:y.service"),
+        (
+            "0::/user.slice/user-1000.slice/user@1000.service/app.slice/chat.service\n",
+            "chat.service of user@1000.service",
+        ),
+        ("0::/user.slice/user-1000.slice/user@1000.service\n", "user@1000.service"),
     ],
 )
 def test_unit_of(monkeypatch: pytest.MonkeyPatch, text: str, unit: str) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.callback.fleet_report import CallbackModule
-from ansible_collections.dank.llm_fleet.plugins.module_utils._table import HEADINGS, age, cells, table
+from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._table import HEADINGS, age, cells, fault, table
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -164,3 +165,34 @@ def test_results_of_other_modules_are_left_alone(result: Any) -> None:
     report = Report()
     report.saw("a", result)
     assert report.lines() == []
+
+
+FAULT = FleetError(
+    "port 80 is taken", expected="a free port", found="pid 7\nof x", remedy="Stop it", went_back_to="era e"
+)
+
+
+def test_a_fault_is_shown_side_by_side() -> None:
+    assert fault("box", FAULT.as_result()).splitlines() == [
+        "box: port 80 is taken",
+        "    expected:    a free port",
+        "    found:       pid 7",
+        "                 of x",
+        "    to do:       Stop it",
+        "    serving now: era e",
+    ]
+    assert fault("box", FleetError("w").as_result()) == "box: w"
+    assert fault("box", FleetError("w", found=False).as_result()).splitlines()[1:] == ["    found:       False"]
+
+
+def test_faults_come_before_the_table_and_only_from_our_modules() -> None:
+    report = Report()
+    report.saw("a", {"failed": True, "msg": "somebody else's"}, failed=True)
+    report.saw("b", {"failed": True, **FAULT.as_result(), "endpoint": ROW}, failed=True)
+    good = {"failed": False, "what": "not a fault"}
+    report.saw("c", {"failed": True, "results": [good, {"failed": True, "what": "w", "found": 3}]}, failed=True)
+    report.v2_playbook_on_stats(None)
+    heading, text, table_heading, lines = report.printed
+    assert (heading, table_heading) == ("FAULTS", "ENDPOINTS")
+    assert text == fault("b", FAULT.as_result()) + "\n\nc: w\n    found:       3"
+    assert "chat" in lines
