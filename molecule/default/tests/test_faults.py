@@ -153,6 +153,7 @@ def test_a_unit_of_the_same_name_that_is_not_ours_is_left_alone(fleet, unharmed)
     mine = fleet.run(f"cat {unit}")
     endpoints = fleet.variables()["llm_endpoints"]
     second = {**endpoints[fleet.endpoint], "rungs": {}}
+    del second["client"]  # it speaks of the rungs
     second["env"] = {**second["env"], "ALIAS": "second-chat", "LISTEN_PORT": 8081}
     endpoints["second-chat"] = second
     try:
