@@ -17,7 +17,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Bluepri
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import atomic_write, make_dirs, read_optional
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import Verdict, probe_chat
-from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, chain, first_broken, observe
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, chain, observe, require
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import OURS
 
 __all__ = [
@@ -167,16 +167,7 @@ def prove(era: Era, paths: Paths, say: Say, *, fresh: bool) -> tuple[list[Link],
     links = chain(
         era, paths.unit, paths.unit_file, observe(paths.unit, paths.unit_file, paths.env_file, api), facts["drop_ins"]
     )
-    broken = first_broken(links)
-    if broken is not None:
-        raise FleetError(
-            f"truth of {paths.unit}: {broken.name}",
-            expected=broken.expected,
-            found=broken.found,
-            remedy=broken.remedy,
-            gate="truth",
-            links=[link.as_dict() for link in links],
-        )
+    require(links, paths.endpoint)
     say("probe: chat")
     chat = facts["chat"]
     verdict = probe_chat(api, facts["env"]["ALIAS"], max_tokens=chat["max_tokens"], timeout_s=chat["timeout_s"])

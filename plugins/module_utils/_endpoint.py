@@ -29,7 +29,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock, make_dirs, read_optional
-from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, chain, first_broken, observe
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, chain, first_broken, observe, require
 
 __all__ = ["Plan", "converge", "decide", "look", "require_era", "require_truth", "row"]
 
@@ -154,20 +154,10 @@ def look(paths: Paths) -> tuple[dict[str, Any], list[Link]]:
 
 
 def require_truth(name: str, told: dict[str, Any], links: list[Link]) -> None:
-    """Raise the first broken link as a FleetError that carries the whole chain."""
+    """Raise where nothing was ever deployed, or the first broken link; the endpoint's row travels with it."""
     if not links:
         require_era(Paths(name))
-    broken = first_broken(links)
-    if broken is not None:
-        raise FleetError(
-            f"truth of endpoint {name}: {broken.name}",
-            expected=broken.expected,
-            found=broken.found,
-            remedy=broken.remedy,
-            gate="truth",
-            endpoint=told,
-            links=[link.as_dict() for link in links],
-        )
+    require(links, name, endpoint=told)
 
 
 def _unforeseeable(declared: Declared, paths: Paths) -> str:

@@ -19,7 +19,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_opt
 from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import UnitState, show
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import ERA_VARIABLE
 
-__all__ = ["Link", "Observed", "chain", "first_broken", "observe", "pad256"]
+__all__ = ["Link", "Observed", "chain", "first_broken", "observe", "pad256", "require"]
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Observed:
     """Everything one look at the host found. Process facts are empty when no main process runs."""
 
     unit: UnitState
-    unit_sha256: str
-    env_sha256: str
+    unit_text: str | None  # None: no such file
+    env_text: str | None
     exe: str
     argv: tuple[str, ...]
     environ: Mapping[str, str]
@@ -65,9 +65,32 @@ def pad256(n: int) -> int:
     return -(-n // 256) * 256
 
 
-def _digest_of(path: str) -> str:
+def _text_of(path: str) -> str | None:
     data = read_optional(path)
-    return "no such file" if data is None else hashlib.sha256(data).hexdigest()
+    return None if data is None else data.decode("utf-8", "surrogateescape")
+
+
+def _file_link(name: str, declared: str, found: str | None, remedy: str) -> Link:
+    """Digests of two texts; where they differ, the lines that only one has, which say more."""
+    if found is None:
+        return Link(name, sha256_text(declared), "no such file", remedy)
+    if found == declared:
+        return Link(name, sha256_text(declared), sha256_text(found), remedy)
+    mine, theirs = declared.splitlines(), found.splitlines()
+    only_mine = [line for line in mine if line not in theirs]
+    only_theirs = [line for line in theirs if line not in mine]
+    if only_mine == only_theirs:  # the same lines in another order, twice, or ended otherwise
+        return Link(
+            name, sha256_text(declared), hashlib.sha256(found.encode("utf-8", "surrogateescape")).hexdigest(), remedy
+        )
+    return Link(name, only_mine, only_theirs, remedy)
+
+
+def _keys_link(name: str, declared: Mapping[str, str], found: Mapping[str, str], remedy: str) -> Link:
+    """Two dictionaries; where they differ, the keys that differ alone."""
+    differing = [key for key in declared if declared[key] != found[key]]
+    keys = differing or list(declared)
+    return Link(name, {key: declared[key] for key in keys}, {key: found[key] for key in keys}, remedy)
 
 
 def _props_of(told: Response) -> dict[str, Any]:
@@ -105,7 +128,7 @@ def observe(unit: str, unit_path: str, env_path: str, api: Api) -> Observed:
         if answer.status == 200:
             told = api.get("/props")
             props = _props_of(told)
-    return Observed(state, _digest_of(unit_path), _digest_of(env_path), exe, argv, environ, owners, health, props)
+    return Observed(state, _text_of(unit_path), _text_of(env_path), exe, argv, environ, owners, health, props)
 
 
 def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequence[str] = ()) -> list[Link]:
@@ -122,8 +145,8 @@ def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequenc
     n_ctx = settings.get("n_ctx", untold) if isinstance(settings, dict) else untold
     per_slot = pad256(int(env["CTX_SIZE"]) // int(env["PARALLEL"]))
     return [
-        Link("unit file", sha256_text(era.blueprint.unit_text), seen.unit_sha256, again),
-        Link("env file", sha256_text(era.blueprint.env_text), seen.env_sha256, again),
+        _file_link("unit file", era.blueprint.unit_text, seen.unit_text, again),
+        _file_link("env file", era.blueprint.env_text, seen.env_text, again),
         Link("fragment path", unit_path, seen.unit.fragment_path, "Remove the unit of the same name that shadows it"),
         Link(
             "drop-ins",
@@ -136,7 +159,7 @@ def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequenc
         Link("unit state", "active (running)", seen.unit.words, f"See journalctl -u {unit}; then run site.yml"),
         Link("program", os.path.realpath(env["SERVER_BIN"]), seen.exe, again),
         Link("arguments", list(facts["argv"]), list(seen.argv), again),
-        Link("environment", {**env, ERA_VARIABLE: era.blueprint.digest}, environment, again),
+        _keys_link("environment", {**env, ERA_VARIABLE: era.blueprint.digest}, environment, again),
         Link("strangers on the port", [], strangers, "Stop that process by its id; it is not this endpoint's"),
         Link(
             "main process listens",
@@ -154,3 +177,18 @@ def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequenc
 def first_broken(links: Sequence[Link]) -> Link | None:
     """The first link whose sides differ, or None."""
     return next((link for link in links if not link.ok), None)
+
+
+def require(links: Sequence[Link], name: str, **facts: Any) -> None:
+    """Raise the first broken link as a FleetError that carries every broken one and ``facts``."""
+    broken = first_broken(links)
+    if broken is not None:
+        raise FleetError(
+            f"truth of endpoint {name}: {broken.name}",
+            expected=broken.expected,
+            found=broken.found,
+            remedy=broken.remedy,
+            gate="truth",
+            links=[link.as_dict() for link in links if not link.ok],
+            **facts,
+        )

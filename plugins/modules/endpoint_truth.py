@@ -32,7 +32,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 links:
-  description: Every link with C(name), C(ok), C(expected) and C(found).
+  description: Every link with C(name), C(ok), C(expected) and C(found); on failure the broken ones alone.
   returned: always
   type: list
   elements: dict

@@ -236,10 +236,10 @@ def test_prove(proving: Callable[..., Any]) -> None:
 
 
 def test_prove_stops_at_a_broken_link(proving: Callable[..., Any], served: Served) -> None:
-    with pytest.raises(FleetError, match=r"truth of chat\.service: b; expected 1; found 2") as caught:
+    with pytest.raises(FleetError, match=r"truth of endpoint chat: b; expected 1; found 2") as caught:
         proving([Link("a", 1, 1), Link("b", 1, 2)])
     assert caught.value.facts["gate"] == "truth"
-    assert len(caught.value.facts["links"]) == 2
+    assert [link["name"] for link in caught.value.facts["links"]] == ["b"]
     assert all(path == "/health" for _method, path, _headers, _body in served.seen)
 
 

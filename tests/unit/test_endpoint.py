@@ -467,7 +467,7 @@ def test_require_truth() -> None:
         require_truth("chat", told, [Link("a", 1, 1), Link("slots", 2, 1, "Mend it"), Link("c", 1, 3)])
     assert caught.value.facts["gate"] == "truth"
     assert caught.value.facts["endpoint"] == told
-    assert [link["ok"] for link in caught.value.facts["links"]] == [True, False, False]
+    assert [link["name"] for link in caught.value.facts["links"]] == ["slots", "c"]
 
 
 def test_truth_of_what_was_never_deployed() -> None:

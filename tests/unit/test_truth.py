@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _truth
 from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
-from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, sha256_text
+from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era
 from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import UnitState
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, Observed, chain, first_broken, pad256
 from conftest import Served
@@ -53,8 +54,8 @@ def healthy(era: Era) -> Observed:
     facts = era.blueprint.facts
     return Observed(
         unit=STATE,
-        unit_sha256=sha256_text(era.blueprint.unit_text),
-        env_sha256=sha256_text(era.blueprint.env_text),
+        unit_text=era.blueprint.unit_text,
+        env_text=era.blueprint.env_text,
         exe="/opt/rt/bin/llama-server",
         argv=tuple(facts["argv"]),
         environ={**facts["env"], "LLM_FLEET_ERA": era.blueprint.digest, "INVOCATION_ID": "i", "HOME": "/"},
@@ -85,8 +86,8 @@ def props_with(**changes: Any) -> Callable[[Observed], Observed]:
 
 
 BROKEN: list[tuple[str, Callable[[Observed], Observed], Any]] = [
-    ("unit file", seen_with(unit_sha256="no such file"), "no such file"),
-    ("env file", seen_with(env_sha256="0" * 64), "0" * 64),
+    ("unit file", seen_with(unit_text=None), "no such file"),
+    ("env file", seen_with(env_text="CTX_SIZE=1\n"), ["CTX_SIZE=1"]),
     ("fragment path", in_state(fragment_path="/run/systemd/system/chat.service"), "/run/systemd/system/chat.service"),
     ("drop-ins", in_state(drop_in_paths=("/d/ours.conf", "/d/override.conf")), ["/d/ours.conf", "/d/override.conf"]),
     ("drop-ins", in_state(drop_in_paths=()), []),
@@ -207,7 +208,7 @@ def test_observe(looked: Callable[[], Observed], served: Served) -> None:
     served.answer("/health", {"status": "ok"})
     served.answer("/props", PROPS)
     seen = looked()
-    assert (seen.unit_sha256, seen.env_sha256) == (sha256_text("u"), sha256_text("e"))
+    assert (seen.unit_text, seen.env_text) == ("u", "e")
     assert seen.exe == os.path.realpath("/proc/self/exe")
     assert list(seen.argv) == Path("/proc/self/cmdline").read_text().split("\0")[:-1]
     assert seen.environ["PATH"]
@@ -218,7 +219,7 @@ def test_observe(looked: Callable[[], Observed], served: Served) -> None:
 def test_observe_without_files(looked: Callable[[], Observed], tmp_path: Path) -> None:
     (tmp_path / "unit").unlink()
     seen = looked()
-    assert seen.unit_sha256 == "no such file"
+    assert seen.unit_text is None
     assert seen.health.startswith("HTTP 404")
     assert seen.props == {}
 
@@ -254,3 +255,29 @@ def test_a_stranger_in_the_endpoints_place_is_seen(looked: Callable[[], Observed
     with socket.create_server(("127.0.0.1", 0)):
         links = links_of(era, looked())
     assert not {link.name: link.ok for link in links}["strangers on the port"]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected", "found"),
+    [
+        (lambda text: text + "EXTRA=1\n", [], ["EXTRA=1"]),
+        (lambda text: "".join(reversed(text.splitlines(keepends=True))), "digest", "digest"),
+        (lambda text: text.replace("\n", "\r\n"), "digest", "digest"),
+        (lambda text: text + text, "digest", "digest"),
+        (lambda text: text.removesuffix("\n"), "digest", "digest"),
+    ],
+)
+def test_texts_that_differ_are_never_equal(era: Era, change: Any, expected: Any, found: Any) -> None:
+    text = "A=1\nB=2\n"
+    plan = replace(era.blueprint, env_text=text)
+    seen = replace(healthy(era), env_text=change(text))
+    link = next(link for link in chain(replace(era, blueprint=plan), UNIT, UNIT_PATH, seen) if link.name == "env file")
+    assert not link.ok
+    sides = [["digest" if re.fullmatch("[0-9a-f]{64}", str(side)) else side][0] for side in (link.expected, link.found)]
+    assert sides == [expected, found]
+
+
+def test_an_environment_that_differs_shows_only_where(era: Era) -> None:
+    seen = environ_with(PARALLEL="7")(healthy(era))
+    link = next(link for link in chain(era, UNIT, UNIT_PATH, seen) if link.name == "environment")
+    assert (link.expected, link.found) == ({"PARALLEL": "2"}, {"PARALLEL": "7"})
