@@ -182,7 +182,7 @@ def test_yaml_examples_pass_the_schema(page):
 
 def test_links_of_truth_are_those_of_the_code():
     code = (ROOT / "plugins" / "module_utils" / "_truth.py").read_text()
-    links = re.findall(r'Link\(\s*"([^"]+)"', code)
+    links = re.findall(r'(?:Link|_file_link|_keys_link)\(\s*"([^"]+)"', code)
     page = (ROOT / "docs" / "how-to" / "read-a-failed-gate.md").read_text()
     listed = page.partition("## Links of truth")[2]
     assert len(links) >= 14
