@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc, _systemd
@@ -18,7 +19,6 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import Flee
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import atomic_write, make_dirs, read_optional
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import Verdict, probe_chat
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, chain, observe, require
-from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import OURS
 
 __all__ = [
     "Say",
@@ -74,16 +74,20 @@ def gate_drop_ins(unit: str, state: _systemd.UnitState, declared: list[str]) -> 
         )
 
 
-def gate_foreign(paths: Paths) -> None:
-    """Before a first deploy, refuse files of the endpoint's names that are not ours: they would be overwritten."""
-    for path in (paths.unit_file, paths.env_file):
+def gate_foreign(paths: Paths, staged: Mapping[str, Collection[str]]) -> None:
+    """Before a first deploy, refuse files of the endpoint's names that are not ours: they would be overwritten.
+
+    ``staged`` gives the sha256 of every ``env`` and ``unit`` staged so far: a first deploy that was killed midway
+    leaves its own files, and the next run goes on with them.
+    """
+    for path, kind in ((paths.unit_file, "unit"), (paths.env_file, "env")):
         data = read_optional(path)
-        if os.path.islink(path) or (data is not None and path == paths.env_file):
-            found = f"a link to {os.readlink(path)}" if os.path.islink(path) else "a file"
-        elif data is not None and not data.startswith(OURS.encode()):
-            found = "a unit that this collection did not write"
-        else:
+        if os.path.islink(path):
+            found = f"a link to {os.readlink(path)}"
+        elif data is None or hashlib.sha256(data).hexdigest() in staged[kind]:
             continue
+        else:
+            found = f"{'a unit' if kind == 'unit' else 'an env file'} that this collection did not write"
         raise FleetError(
             f"{path} is there already, and no era of endpoint {paths.endpoint} is",
             expected="nothing of that name before the first deploy",

@@ -214,7 +214,7 @@ def converge(
     if plan.kind != "none":
         state = _systemd.show(paths.unit)
         if current is None:
-            gate_foreign(paths)
+            gate_foreign(paths, store.staged())
         gate_drop_ins(paths.unit, state, target.facts["drop_ins"])
         gate_port(paths.unit, int(target.facts["env"]["LISTEN_PORT"]))
     if check_mode or plan_only or not result["changed"]:

@@ -177,6 +177,17 @@ class EraStore:
         fsync_dir(eras)
         return self.load(era_id)
 
+    def staged(self) -> dict[str, set[str]]:
+        """``{file: sha256 of it in every era}`` for env, unit and launcher, whatever became of the eras."""
+        found: dict[str, set[str]] = {file: set() for file, _field in self._TEXTS}
+        eras = self._path("eras")
+        for name in os.listdir(eras) if os.path.isdir(eras) else []:
+            meta = None if name.startswith(".") else read_json(os.path.join(eras, name, "era.json"))
+            for file, digests in found.items():
+                if meta is not None:
+                    digests.add(meta["sha256"][file])
+        return found
+
     def commit(self, era: Era, certificate: Mapping[str, Any]) -> Era:
         """Record the proof and make the era current; the one that was current becomes previous."""
         meta = {**era.meta, "state": "certified", "certificate": dict(certificate)}

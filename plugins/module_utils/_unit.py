@@ -10,12 +10,9 @@ from dataclasses import dataclass
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 
-__all__ = ["ERA_VARIABLE", "OURS", "UnitSpec", "render"]
+__all__ = ["ERA_VARIABLE", "UnitSpec", "render"]
 
 ERA_VARIABLE = "LLM_FLEET_ERA"
-
-# The first line of every unit that is ours to overwrite.
-OURS = "# Written by dank.llm_fleet; change the inventory, not this file."
 
 # systemd splits ExecStart= and EnvironmentFile= at blanks and reads % and $ itself: such paths are refused.
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9_.@:+,=/-]*")
@@ -55,7 +52,7 @@ def render(spec: UnitSpec, era_digest: str) -> str:
     if not _PLAIN_NAME.fullmatch(spec.user):
         raise FleetError(f"user {spec.user!r} of endpoint {spec.endpoint}", expected="a login name")
     return f"""\
-{OURS}
+# Written by dank.llm_fleet; change the inventory, not this file.
 [Unit]
 Description=LLM endpoint {spec.endpoint}
 Wants=network-online.target

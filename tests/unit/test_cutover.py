@@ -16,10 +16,9 @@ import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _cutover, _proc, _systemd
 from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
-from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era
+from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, sha256_text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
-from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import OURS
 from conftest import Served
 from test_systemd import shown
 from test_truth import STATE
@@ -276,10 +275,12 @@ def test_restart_is_the_units_own(systemctl: Callable[..., Path]) -> None:
 @pytest.mark.parametrize(
     ("file", "content", "refused"),
     [
-        ("units/chat.service", "[Service]\nExecStart=/mine\n", "did not write"),
-        ("units/chat.service", f"{OURS}\n[Unit]\n", ""),
+        ("units/chat.service", "[Service]\nExecStart=/mine\n", "a unit that this collection did not write"),
+        ("units/chat.service", "staged unit", ""),
+        ("units/chat.service", "staged env", "a unit that"),
         ("units/chat.service", "-> /home/me/chat.service", "a link to /home/me/chat.service"),
-        ("etc/chat.env", "CTX_SIZE=1\n", "a file"),
+        ("etc/chat.env", "CTX_SIZE=1\n", "an env file that this collection did not write"),
+        ("etc/chat.env", "staged env", ""),
         ("etc/chat.env", "-> /home/me/chat.env", "a link to"),
         ("etc/other.env", "CTX_SIZE=1\n", ""),
     ],
@@ -287,6 +288,7 @@ def test_restart_is_the_units_own(systemctl: Callable[..., Path]) -> None:
 def test_a_first_deploy_overwrites_nothing_of_somebody_elses(
     paths: Paths, tmp_path: Path, file: str, content: str, refused: str
 ) -> None:
+    staged = {"unit": {sha256_text("staged unit")}, "env": {sha256_text("staged env")}}
     target = tmp_path / file
     target.parent.mkdir(exist_ok=True)
     if content.startswith("-> "):
@@ -294,10 +296,10 @@ def test_a_first_deploy_overwrites_nothing_of_somebody_elses(
     else:
         target.write_text(content)
     if not refused:
-        _cutover.gate_foreign(paths)
+        _cutover.gate_foreign(paths, staged)
         return
     with pytest.raises(FleetError) as caught:
-        _cutover.gate_foreign(paths)
+        _cutover.gate_foreign(paths, staged)
     assert str(target) in caught.value.what
     assert refused in str(caught.value.found)
     assert "move its files aside" in str(caught.value.remedy)

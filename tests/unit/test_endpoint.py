@@ -473,3 +473,27 @@ def test_require_truth() -> None:
 def test_truth_of_what_was_never_deployed() -> None:
     with pytest.raises(FleetError, match="endpoint no-such-endpoint was never deployed"):
         require_truth("no-such-endpoint", {}, [])
+
+
+def test_a_first_deploy_that_was_killed_is_run_again(host: Host) -> None:
+    host.faults["one"] = KeyboardInterrupt()  # as a kill: nothing cleans up, files and a staged era stay
+    with pytest.raises(KeyboardInterrupt):
+        host.run()
+    assert host.store.current() is None
+    assert os.path.exists(host.paths.env_file)
+    host.faults.clear()
+    host.run()
+    era = host.store.current()
+    assert era is not None
+    assert era.state == "certified"
+    assert len(os.listdir(os.path.join(host.paths.store, "eras"))) == 1
+
+
+def test_somebody_elses_env_file_stops_a_first_deploy(host: Host) -> None:
+    os.makedirs(host.paths.etc)
+    Path(host.paths.env_file).write_text("MINE=1\n")
+    with pytest.raises(FleetError, match="is there already") as caught:
+        host.run()
+    assert caught.value.facts["gate"] == "foreign files"
+    assert host.done == []
+    assert Path(host.paths.env_file).read_text() == "MINE=1\n"
