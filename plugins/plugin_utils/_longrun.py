@@ -216,10 +216,13 @@ class LongRunAction(ActionBase):
     def _look(self, job: str, results_file: str, progress_file: str) -> str:
         """The progress file, the job's result file and whether any of its processes lives, in one cheap command."""
         token = job.partition(".")[0]
-        pattern = f"{token[0]}[{token[1]}]{token[2:]}"  # does not match the command line that it stands in
+        pattern = f"{token[0]}[{token[1]}]{token[2:]}"
+        folder, _, name = results_file.rpartition("/")
+        # The shell that looks must not be taken for the job: nowhere in its command line does the token stand whole.
         command = (
+            f"a={shlex.quote(name[:1])}; b={shlex.quote(name[1:])}; "
             f"cat {shlex.quote(progress_file or '/dev/null')} 2>/dev/null; echo {_SEPARATOR}; "
-            f"cat {shlex.quote(results_file)} 2>/dev/null; echo {_SEPARATOR}; "
+            f'cat {shlex.quote(folder)}/"$a$b" 2>/dev/null; echo {_SEPARATOR}; '
             f"grep -qs -- {shlex.quote(pattern)} /proc/[0-9]*/cmdline && echo alive || true"
         )
         return str(self._low_level_execute_command(command)["stdout"])

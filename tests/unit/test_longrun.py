@@ -215,3 +215,29 @@ def test_the_build_outlives_its_controller_and_the_next_run_meets_the_lock(engin
         assert time.monotonic() < end
         time.sleep(0.2)
     assert not result_of(play(engine, cmake=cmake))[2]["changed"]
+
+
+def look_at(tmp_path, job):
+    """The action's one look at the host, done by a real shell here."""
+    action = LongRunAction.__new__(LongRunAction)
+
+    def shell(command):
+        done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=True)
+        return {"stdout": done.stdout}
+
+    action._low_level_execute_command = shell
+    return parse_poll(action._look(job, str(tmp_path / "async dir" / job), ""))
+
+
+def test_the_look_does_not_take_itself_for_the_job(tmp_path):
+    job = "j834761209384.4711"
+    (tmp_path / "async dir").mkdir()
+    (tmp_path / "async dir" / job).write_text('{"started": 1, "finished": 0}')
+    assert look_at(tmp_path, job) == (None, False, False)
+    with subprocess.Popen(
+        ["/bin/sh", "-c", "read line", "job", f"/tmp/ansible/{job}/args"], stdin=subprocess.PIPE
+    ) as it:
+        assert look_at(tmp_path, job) == (None, False, True)
+        it.communicate(b"\n")
+    (tmp_path / "async dir" / job).write_text('{"changed": true}')
+    assert look_at(tmp_path, job) == (None, True, False)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 
 import pytest
@@ -164,7 +165,23 @@ def test_a_unit_of_the_same_name_that_is_not_ours_is_left_alone(fleet, unharmed)
         fleet.run(f"rm {unit}; systemctl daemon-reload")
 
 
+def test_a_deploy_killed_midway_says_so_and_is_run_again(fleet):
+    """The module dies on the host while the server starts: no endless wait, and the next run finishes the work."""
+    killer = "for i in $(seq 600); do pgrep -f '[A]nsiballZ_endpoint' >/dev/null && break; sleep 0.1; done; sleep 1.5; "
+    killer += "pkill -9 -f '[A]nsiballZ_endpoint'"
+    fleet.run(f"systemd-run --quiet --unit=killer /bin/bash -c {shlex.quote(killer)}")
+    endpoints = changed(fleet, TEMP="0.7")
+    played = fleet.play("site.yml", llm_endpoints=endpoints)
+    assert played.rc != 0
+    assert "gone and left no result" in played.error
+    played = fleet.play("site.yml", llm_endpoints=endpoints)
+    assert played.rc == 0 and played.recap["changed"] == 1, played.text
+    assert fleet.play("site.yml", llm_endpoints=endpoints).recap["changed"] == 0
+    assert fleet.chat(PORT)
+
+
 def test_kill_9_comes_back_and_verify_tells(fleet):
+    assert fleet.play("site.yml").rc == 0
     before = fleet.start()
     fleet.run(f"kill -9 {before['MainPID']}")
     deadline = time.monotonic() + 60
