@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.plugin_utils._longrun import (
     Lines,
+    LongRunAction,
     amount,
     duration,
     parse_poll,
