@@ -25,7 +25,9 @@ __all__ = [
     "RangeRefused",
     "SourceError",
     "Stream",
+    "answer_to",
     "check_url",
+    "fault_reason",
     "open_source",
     "receive",
     "shown_url",
@@ -180,7 +182,7 @@ class _HttpStream:
         try:
             return self._answer.readinto(buffer)
         except (OSError, http.client.HTTPException) as exc:
-            raise SourceError(f"{shown_url(self._url)} broke off", found=_reason(exc)) from exc
+            raise SourceError(f"{shown_url(self._url)} broke off", found=fault_reason(exc)) from exc
 
     def has_more(self) -> bool:
         return bool(self._head) or self._read(memoryview(bytearray(1))) > 0
@@ -203,7 +205,8 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _reason(exc: BaseException) -> str:
+def fault_reason(exc: BaseException) -> str:
+    """What went wrong on the way, in the fewest words."""
     inner = exc.reason if isinstance(exc, urllib.error.URLError) else exc
     if isinstance(inner, TimeoutError):
         return "no bytes within the time allowed"
@@ -254,30 +257,43 @@ def _check_range(answer: http.client.HTTPResponse, shown: str, size: int, offset
 
 
 @contextlib.contextmanager
-def _open_http(
-    url: str, name: str, size: int, offset: int, validator: str | None, timeout_s: float
-) -> Iterator[Stream]:
+def answer_to(url: str, headers: dict[str, str], timeout_s: float) -> Iterator[tuple[http.client.HTTPResponse, str]]:
+    """Send one GET without credentials, follow redirects; the answer, and the URL as messages may show it.
+
+    Raises SourceError where there is no answer, or one of a status from 400, or an encoded one; RangeRefused where
+    a range was asked and cannot be satisfied.
+    """
     shown = shown_url(url)
-    headers = {"User-Agent": _AGENT, "Accept": "*/*", "Accept-Encoding": "identity"}
-    if offset and validator:
-        headers |= {"Range": f"bytes={offset}-", "If-Range": validator}
-    else:
-        offset = 0
+    fixed = {"User-Agent": _AGENT, "Accept": "*/*", "Accept-Encoding": "identity"}
     opener = urllib.request.build_opener(_Redirects())
     try:
-        answer = opener.open(urllib.request.Request(url, headers=headers), timeout=timeout_s)
+        answer = opener.open(urllib.request.Request(url, headers=fixed | headers), timeout=timeout_s)
     except urllib.error.HTTPError as exc:
         with exc:
-            kind = RangeRefused if offset and exc.code == 416 else SourceError
-            raise kind(f"{shown} refused", expected="status 200", found=f"status {exc.code} {exc.reason}") from exc
+            kind = RangeRefused if "Range" in headers and exc.code == 416 else SourceError
+            found = f"status {exc.code} {exc.reason}"
+            raise kind(f"{shown} refused", expected="status 200", found=found, status=exc.code) from exc
     except (OSError, http.client.HTTPException) as exc:
-        raise SourceError(f"{shown} cannot be reached", found=_reason(exc)) from exc
+        raise SourceError(f"{shown} cannot be reached", found=fault_reason(exc)) from exc
     with answer:
         if answer.geturl() != url:
             shown = f"{shown} (redirected to {shown_url(answer.geturl())})"
         encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):
             raise SourceError(f"{shown} sends encoded bytes", expected="no Content-Encoding", found=encoding)
+        yield answer, shown
+
+
+@contextlib.contextmanager
+def _open_http(
+    url: str, name: str, size: int, offset: int, validator: str | None, timeout_s: float
+) -> Iterator[Stream]:
+    headers = {}
+    if offset and validator:
+        headers = {"Range": f"bytes={offset}-", "If-Range": validator}
+    else:
+        offset = 0
+    with answer_to(url, headers, timeout_s) as (answer, shown):
         head = b""
         if answer.status == 206 and offset:
             _check_range(answer, shown, size, offset, validator)
@@ -286,7 +302,7 @@ def _open_http(
             try:
                 head = answer.read(HEAD)
             except (OSError, http.client.HTTPException) as exc:
-                raise SourceError(f"{shown} broke off", found=_reason(exc)) from exc
+                raise SourceError(f"{shown} broke off", found=fault_reason(exc)) from exc
             length = _whole_length(answer.headers, shown)
             if length is not None and length != size:
                 raise _wrong_length(shown, size, length, head, name)
