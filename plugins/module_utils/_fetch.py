@@ -36,7 +36,9 @@ __all__ = [
 
 _AGENT = "llm_fleet-payload/0.1"
 _COPY = 16 << 20  # bytes that one copy inside the kernel may move: progress stays smooth
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+# A number of a header: 64 bits at most, since int() raises on thousands of digits, and ASCII alone.
+_NUMBER = r"[0-9]{1,19}"
+_CONTENT_RANGE = re.compile(rf"bytes ({_NUMBER})-({_NUMBER})/({_NUMBER}|\*)")
 # The kernel or the file systems cannot copy between these two: read and write instead.
 _NO_KERNEL_COPY = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM})
 
@@ -218,8 +220,8 @@ def _whole_length(headers: email.message.Message, shown: str) -> int | None:
     text = headers.get("Content-Length")
     if text is None or headers.get("Transfer-Encoding"):
         return None
-    if not text.strip().isdigit():
-        raise SourceError(f"{shown} announces a malformed Content-Length", expected="a number", found=repr(text))
+    if not re.fullmatch(_NUMBER, text.strip()):
+        raise SourceError(f"{shown} announces a malformed Content-Length", expected="a number", found=repr(text[:80]))
     return int(text)
 
 
@@ -249,7 +251,7 @@ def _check_range(answer: http.client.HTTPResponse, shown: str, size: int, offset
         raise RangeRefused(
             f"{shown} answers another range than asked",
             expected=f"bytes {offset}-{size - 1}/{size}",
-            found=text or "no Content-Range",
+            found=text[:80] or "no Content-Range",
         )
     etag = answer.headers.get("ETag")
     if etag is not None and etag.strip() != validator:

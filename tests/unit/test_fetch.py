@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import email.message
 import errno
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _fetch
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fetch import (
     RangeRefused,
@@ -268,3 +271,16 @@ def test_no_resume_on_a_lost_or_damaged_note(tmp_path: Path, note: str | None) -
     if note is not None:
         Path(partial.note).write_text(note)
     assert partial.resume_point("http://u", 10, "ab") == (0, None)
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "\u00b2", "1e3", "-1", ""])
+def test_numbers_that_are_none_in_headers_are_refused_in_words(text: str) -> None:
+    headers = email.message.Message()
+    headers["Content-Length"] = text
+    with pytest.raises(SourceError, match="malformed Content-Length") as caught:
+        _fetch._whole_length(headers, "it")
+    assert len(caught.value.message) < 300
+    answer = SimpleNamespace(headers={"Content-Range": f"bytes 0-{text}/{text}"})
+    with pytest.raises(RangeRefused, match="another range than asked") as refused:
+        _fetch._check_range(answer, "it", 10, 0, None)
+    assert len(refused.value.message) < 300
