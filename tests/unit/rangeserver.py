@@ -44,8 +44,8 @@ def _handler(server: RangeServer) -> type[http.server.BaseHTTPRequestHandler]:
                 self.send_header("ETag", server.etag)
             self.send_header("Connection", "close")
             self.end_headers()
+            server.sent += len(body)  # before the write: the client may have its answer and look before we go on
             self.wfile.write(body)
-            server.sent += len(body)
             self.close_connection = True
 
         def do_GET(self) -> None:
