@@ -8,10 +8,11 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: fleet_report
 type: aggregate
-short_description: A table of endpoints at the end of a play
+short_description: A table of endpoints, and of their memory, at the end of a play
 description:
   - Collects what the endpoint modules returned and prints one table, also when a host failed.
-  - Before it, what failed in this collection's modules, with what was expected, what was found and what to do.
+  - Of boots that were held against the memory, a bar for each card.
+  - Before them, what failed in this collection's modules, with what was expected, what was found and what to do.
 version_added: 0.1.0
 author: The llm_fleet engineers
 requirements:
@@ -21,6 +22,7 @@ requirements:
 from typing import Any
 
 from ansible.plugins.callback import CallbackBase
+from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_table import LEGEND, fit_lines
 from ansible_collections.dank.llm_fleet.plugins.module_utils._table import HEADINGS, cells, fault, table
 
 
@@ -35,6 +37,7 @@ class CallbackModule(CallbackBase):
     def __init__(self) -> None:
         super().__init__()
         self._rows: dict[tuple[str, str], dict[str, Any]] = {}
+        self._fits: dict[tuple[str, str], dict[str, Any]] = {}
         self._faults: list[str] = []
 
     def _take(self, host: str, result: Any) -> None:
@@ -42,6 +45,9 @@ class CallbackModule(CallbackBase):
             return
         for item in result.get("results") or []:
             self._take(host, item)
+        if isinstance(result.get("fit"), dict) and not result.get("failed"):
+            name = str(result.get("name") or (result.get("endpoint") or {}).get("name"))
+            self._fits[host, name] = result
         told = result.get("endpoints")
         rows: list[Any] = told if isinstance(told, list) else []
         if isinstance(result.get("endpoint"), dict):
@@ -67,10 +73,15 @@ class CallbackModule(CallbackBase):
                 self._faults.append(fault(host, told))
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        """Print what failed, and the table, if any endpoint was seen."""
+        """Print what failed, and the tables of what was seen."""
         if self._faults:
             self._display.banner("FAULTS")
             self._display.display("\n\n".join(self._faults))
+        if self._fits:
+            self._display.banner("FIT")
+            for (host, name), told in self._fits.items():
+                self._display.display("\n".join(fit_lines(f"{name} on {host}", told)))
+            self._display.display(LEGEND)
         if self._rows:
             lines = [cells(host, row) for (host, _name), row in self._rows.items()]
             self._display.banner("ENDPOINTS")

@@ -61,7 +61,10 @@ class Paths:
 
 @dataclass(frozen=True)
 class Declared:
-    """What the inventory says of one endpoint; ``payload`` is ``{name, dir, files}``, durations are seconds."""
+    """What the inventory says of one endpoint; ``payload`` is ``{name, dir, files}``, durations are seconds.
+
+    ``cards``, ``measured`` and ``ggml_types`` tell whether it fits (see ``_fit_endpoint``) and change nothing deployed.
+    """
 
     name: str
     engine: str
@@ -75,6 +78,9 @@ class Declared:
     settle_s: float = 2.0
     chat: Mapping[str, Any] = field(default_factory=dict)
     drop_ins: Sequence[str] = ()
+    cards: Sequence[Mapping[str, Any]] = ()
+    measured: Sequence[Mapping[str, Any]] = ()
+    ggml_types: Sequence[int] = ()
     timeout_stop_s: int = 180
     restart_sec: int = 10
 

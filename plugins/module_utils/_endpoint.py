@@ -28,6 +28,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import gate_fit
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock, make_dirs, read_optional
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, chain, first_broken, observe, require
 
@@ -182,7 +183,7 @@ def converge(
     """Bring the endpoint to its declared state, or say what that would take (``check_mode``, ``plan_only``).
 
     The result holds ``changed``, ``work`` (something slow is to be done), ``kind``, ``reasons``, ``diff``,
-    ``flipped`` (env lines), ``endpoint`` (see :func:`row`), ``links``, ``probes``.
+    ``flipped`` (env lines), ``fit`` (of a new era), ``endpoint`` (see :func:`row`), ``links``, ``probes``.
     """
     store = EraStore(paths.store)
     why = _unforeseeable(declared, paths) if check_mode else ""
@@ -217,6 +218,8 @@ def converge(
             gate_foreign(paths, store.staged())
         gate_drop_ins(paths.unit, state, target.facts["drop_ins"])
         gate_port(paths.unit, int(target.facts["env"]["LISTEN_PORT"]))
+        if plan.kind == "deploy":
+            result["fit"] = gate_fit(declared, rung, state.main_pid)
     if check_mode or plan_only or not result["changed"]:
         state = _systemd.show(paths.unit)
         result["endpoint"] = row(current, paths.unit, state, health=health, pin=pin, links=links, probes=[])
@@ -232,7 +235,7 @@ def converge(
                 remedy="Run again",
             )
         try:
-            era, links, probes = _carry_out(plan, wanted, current, store, paths, say)
+            era, links, probes = _carry_out(plan, wanted, current, store, paths, say, result.get("fit"))
         except FleetError as exc:
             exc.facts.setdefault("endpoint", look(paths)[0])
             raise
@@ -250,7 +253,13 @@ def converge(
 
 
 def _carry_out(
-    plan: Plan, wanted: Blueprint, current: Era | None, store: EraStore, paths: Paths, say: Say
+    plan: Plan,
+    wanted: Blueprint,
+    current: Era | None,
+    store: EraStore,
+    paths: Paths,
+    say: Say,
+    fit: Mapping[str, Any] | None,
 ) -> tuple[Era, list[Link], list[dict[str, Any]]]:
     """Do the plan; when proof breaks on a new era, the last certified one serves again before the error is raised."""
     if plan.kind == "none":
@@ -280,11 +289,13 @@ def _carry_out(
             raise
         raise fault from exc
     probes = [verdict.as_dict() for verdict in verdicts]
-    certificate = {
+    certificate: dict[str, Any] = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "truth": [link.as_dict() for link in links],
         "probes": probes,
     }
+    if fit is not None:
+        certificate["fit"] = {key: fit[key] for key in ("cards", "host", "split", "measured")}
     return store.commit(era, certificate), links, probes
 
 

@@ -18,6 +18,7 @@ __all__ = [
     "CLIENT",
     "ENDPOINT",
     "FILE",
+    "MEASURED",
     "PAYLOAD",
     "RUNTIME",
     "SOURCES",
@@ -87,6 +88,13 @@ def _table(required: bool = False) -> Field:
     return Field("a dictionary", lambda value: isinstance(value, Mapping), required)
 
 
+def _numbers() -> Field:
+    def test(value: Any) -> bool:
+        return isinstance(value, (list, tuple)) and all(_is_int(item) for item in value)
+
+    return Field("a list of whole numbers", test)
+
+
 def _items(required: bool = False) -> Field:
     def test(value: Any) -> bool:
         return isinstance(value, (list, tuple)) and bool(value) and all(isinstance(item, Mapping) for item in value)
@@ -104,6 +112,7 @@ RUNTIME = {
     "source": _table(required=True),
     "cmake": _table(),
     "targets": _texts(),
+    "ggml_types": _numbers(),
 }
 SOURCES = {
     "archive": {"urls": _texts(required=True), "sha256": _SHA, "sha256_prefix": _SHA_PREFIX, "subdir": _text()},
@@ -139,6 +148,14 @@ ENDPOINT = {
     "deadline_s": _count(),
     "drop_ins": _texts(),
     "chat": _table(),
+    "measured": _items(),
+}
+MEASURED = {
+    "name": _text(),
+    "runtime": _text(),
+    "payload": _text(),
+    "env": _table(),
+    "cards": _table(required=True),
 }
 CLIENT = {
     "context_window": _count(required=True),

@@ -22,6 +22,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines impor
     CardLedger,
     Ledger,
     Line,
+    gather,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_model import KNOWN, Facts, Header, facts
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import Card, Context, Shape, context
@@ -231,21 +232,8 @@ class Plan:
             yield Line("adapter", "adapter", card, total, "exact", SOURCES["adapter"])
 
     def _sum(self, lines: list[Line], split: tuple[int, ...]) -> Ledger:
-        devices: dict[str | None, CardLedger] = {card.name: CardLedger(card.name, card=card) for card in self.cards}
-        devices[None] = CardLedger("host")
-        for line in lines:
-            before = devices[line.card]
-            devices[line.card] = replace(before, **{line.term: getattr(before, line.term) + line.bytes})
-        cards = tuple(devices[card.name] for card in self.cards)
-        return Ledger(
-            cards,
-            devices[None],
-            tuple(lines),
-            self.context.n_ctx,
-            self.context.n_ctx_seq,
-            split,
-            tuple(self.notes),
-        )
+        cards, host = gather(lines, self.cards)
+        return Ledger(cards, host, tuple(lines), self.context.n_ctx, self.context.n_ctx_seq, split, tuple(self.notes))
 
 
 def _output_rows(model: Facts, room: Context, outputs: int) -> int:

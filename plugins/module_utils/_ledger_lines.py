@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import MIB, Card
 
-__all__ = ["SOURCES", "TERMS", "CardLedger", "Ledger", "Line"]
+__all__ = ["SOURCES", "TERMS", "CardLedger", "Ledger", "Line", "gather"]
 
 TERMS = (
     "weights",
@@ -22,6 +23,7 @@ TERMS = (
     "adapter",
     "compute",
     "outputs",
+    "driver",
 )
 
 SOURCES = {
@@ -42,7 +44,7 @@ SOURCES = {
 
 @dataclass(frozen=True)
 class Line:
-    """One entry: ``card`` None for the host; ``label`` exact or bound; ``source`` the formula and where it is from."""
+    """One entry: ``card`` None for the host; ``label`` exact, bound or measured; ``source`` formula or boot."""
 
     name: str
     term: str
@@ -54,7 +56,7 @@ class Line:
 
 @dataclass(frozen=True)
 class CardLedger:
-    """One device's terms in bytes; for the host ``card`` is None."""
+    """One device's terms in bytes; ``card`` is None for a host of which nobody said what it has free."""
 
     name: str
     weights: int = 0
@@ -67,6 +69,7 @@ class CardLedger:
     adapter: int = 0
     compute: int = 0
     outputs: int = 0
+    driver: int = 0
     card: Card | None = None
 
     @property
@@ -76,7 +79,7 @@ class CardLedger:
 
     @property
     def free_after_mib(self) -> float:
-        """What stays free of ``card.free_mib``; endless on the host."""
+        """What stays free of ``card.free_mib``; endless where that is not known."""
         return float("inf") if self.card is None else self.card.free_mib - self.total / MIB
 
     @property
@@ -108,10 +111,22 @@ class Ledger:
 
     @property
     def fits(self) -> bool:
-        """Whether every card keeps its floor."""
-        return all(card.fits for card in self.cards)
+        """Whether every card, and the host, keeps its floor."""
+        return all(device.fits for device in (*self.cards, self.host))
 
     @property
     def room_mib(self) -> float:
-        """The room above the floor of the fullest card."""
-        return min((card.room_mib for card in self.cards), default=float("inf"))
+        """The room above the floor of the fullest card; the host's where there is none."""
+        return min((card.room_mib for card in self.cards), default=self.host.room_mib)
+
+
+def gather(
+    lines: Iterable[Line], cards: Sequence[Card], host: Card | None = None
+) -> tuple[tuple[CardLedger, ...], CardLedger]:
+    """The cards' sums and the host's."""
+    devices: dict[str | None, CardLedger] = {card.name: CardLedger(card.name, card=card) for card in cards}
+    devices[None] = CardLedger("host", card=host)
+    for line in lines:
+        before = devices[line.card]
+        devices[line.card] = replace(before, **{line.term: getattr(before, line.term) + line.bytes})
+    return tuple(devices[card.name] for card in cards), devices[None]

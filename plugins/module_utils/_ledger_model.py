@@ -15,7 +15,13 @@ from typing import Any, Protocol
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 
-__all__ = ["KNOWN", "Facts", "Header", "Recurrent", "TensorInfo", "facts"]
+__all__ = ["KNOWN", "Facts", "Header", "Recurrent", "TensorInfo", "UnknownMemory", "facts"]
+
+_WAY_OUT = "Have llama-fit-params in the runtime, or give the totals of a boot under `measured`"
+
+
+class UnknownMemory(FleetError):
+    """A kind of memory that is not counted here: a guess would be believed."""
 
 
 class TensorInfo(Protocol):
@@ -145,6 +151,11 @@ class _Keys:
     def refuse(self, key: str, expected: str, found: Any) -> FleetError:
         return FleetError(f"{self.architecture}.{key} in the model's header", expected=expected, found=found)
 
+    def uncounted(self, key: str, expected: str, found: Any) -> UnknownMemory:
+        return UnknownMemory(
+            f"{self.architecture}.{key} in the model's header", expected=expected, found=found, remedy=_WAY_OUT
+        )
+
     def number(self, key: str, default: int | None = None, least: int = 1) -> int:
         value = self.get(key)
         if value is None:
@@ -230,18 +241,18 @@ def facts(header: Header) -> Facts:
     architecture = header.architecture
     kind = KNOWN.get(architecture)
     if kind is None:
-        raise FleetError(
+        raise UnknownMemory(
             f"architecture {architecture}",
             expected="one whose memory is known: " + ", ".join(sorted(KNOWN)),
             found=architecture,
-            remedy="Give the boot's measured figures instead of a prediction",
+            remedy=_WAY_OUT,
         )
     keys = _Keys(header)
     for key, what in _OTHER_MEMORY.items():
         if keys.get(key):
-            raise keys.refuse(key, "no memory other than keys, values, windows and states", what)
+            raise keys.uncounted(key, "no memory other than keys, values, windows and states", what)
     if keys.number("expert_count", 0, least=0):
-        raise keys.refuse("expert_count", "no experts: their buffers are not known", keys.get("expert_count"))
+        raise keys.uncounted("expert_count", "no experts: their buffers are not known", keys.get("expert_count"))
     layers_all = keys.number("block_count")
     nextn = keys.number("nextn_predict_layers", 0, least=0)
     if nextn > layers_all or (nextn and not kind.hybrid):

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 __all__ = [
     "SocketOwner",
+    "anonymous_bytes",
+    "available_bytes",
     "cmdline",
     "environ",
     "exe",
@@ -55,16 +57,32 @@ def exe(pid: int) -> str:
     return os.readlink(f"/proc/{pid}/exe")
 
 
-def resident_bytes(pid: int) -> int:
-    """VmRSS of the process in bytes; 0 when it has ended."""
+def _status_bytes(pid: int, *fields: bytes) -> int:
+    """The sum of some sizes in ``/proc/PID/status``, in bytes; 0 when the process has ended."""
     try:
         status = _read(pid, "status")
     except (FileNotFoundError, ProcessLookupError):
         return 0
-    for line in status.splitlines():
-        if line.startswith(b"VmRSS:"):
-            return int(line.split()[1]) * 1024
-    return 0
+    return sum(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith(fields))
+
+
+def resident_bytes(pid: int) -> int:
+    """VmRSS of the process in bytes; 0 when it has ended."""
+    return _status_bytes(pid, b"VmRSS:")
+
+
+def anonymous_bytes(pid: int) -> int:
+    """What of the process's memory only its end gives back: mapped files are free for others already."""
+    return _status_bytes(pid, b"RssAnon:", b"RssShmem:")
+
+
+def available_bytes() -> int:
+    """MemAvailable: what this machine can give without swapping."""
+    with open("/proc/meminfo", "rb") as handle:
+        for line in handle:
+            if line.startswith(b"MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    raise OSError("/proc/meminfo has no MemAvailable")
 
 
 def unit_of(pid: int) -> str:

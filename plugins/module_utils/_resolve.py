@@ -26,21 +26,40 @@ def _get(table: Mapping[str, Any], endpoint: Mapping[str, Any], kind: str) -> di
     return {**table[name], "name": name}
 
 
+def _card(cards: Mapping[str, Any], endpoint: Mapping[str, Any], name: str) -> dict[str, Any]:
+    if not isinstance(cards.get(name), Mapping):
+        owner, known = endpoint["name"], ", ".join(sorted(cards)) or "none declared"
+        raise FleetError(
+            f"endpoint {owner} names card {name!r}",
+            expected=f"one of llm_cards: {known}",
+            found="no such entry",
+            remedy=f"Mend llm_endpoints.{owner}.cards, or declare it under llm_cards",
+        )
+    card = cards[name]
+    told = {key: card[key] for key in ("vendor", "index", "uuid", "floor_mib") if key in card}
+    return {"name": name, **told, "free_mib": card.get("addressable_mib", card["total_mib"])}
+
+
 def resolve(
     endpoints: Mapping[str, Mapping[str, Any]],
     runtimes: Mapping[str, Mapping[str, Any]],
     payloads: Mapping[str, Mapping[str, Any]],
     only: str | None = None,
+    cards: Mapping[str, Mapping[str, Any]] | None = None,
+    inactive: bool = False,
 ) -> dict[str, list[dict[str, Any]]]:
     """``{endpoints, runtimes, payloads}`` of this host's active endpoints, each entry with its own ``name``.
 
-    In ``endpoints`` the payload is the whole entry and the runtime stays a name. ``only`` narrows to one endpoint;
-    naming one that is declared here but not active is a FleetError, since nothing would be done.
+    In ``endpoints`` the payload is the whole entry; the runtime stays a name, with the ``ggml_types`` that it knows
+    beside the engine's. Given ``cards`` (``llm_cards``), an endpoint's cards become ``{name, vendor, index, uuid,
+    floor_mib, free_mib}``, of which the last is what the driver leaves when nothing runs. ``only`` narrows to one
+    endpoint; naming one that is not active is a FleetError, since nothing would be done, unless ``inactive`` are
+    wanted too.
     """
     for name, entry in endpoints.items():
         if not isinstance(entry, Mapping):
             raise FleetError(f"llm_endpoints.{name}", expected="a dictionary", found=repr(entry))
-    if only and only in endpoints and not endpoints[only].get("active", True):
+    if only and only in endpoints and not (inactive or endpoints[only].get("active", True)):
         raise FleetError(
             f"endpoint {only!r} is not active on this host",
             expected="active: true",
@@ -50,7 +69,7 @@ def resolve(
     chosen = [
         {**entry, "name": name}
         for name, entry in endpoints.items()
-        if entry.get("active", True) and only in (None, "", name)
+        if (inactive or entry.get("active", True)) and only in (None, "", name)
     ]
     used_runtimes: dict[str, dict[str, Any]] = {}
     used_payloads: dict[str, dict[str, Any]] = {}
@@ -60,6 +79,10 @@ def resolve(
         used_runtimes[runtime["name"]] = runtime
         used_payloads[payload["name"]] = payload
         endpoint["payload"] = payload
+        if "ggml_types" in runtime:
+            endpoint["ggml_types"] = runtime["ggml_types"]
+        if cards is not None:
+            endpoint["cards"] = [_card(cards, endpoint, name) for name in endpoint.get("cards") or ()]
     return {
         "endpoints": chosen,
         "runtimes": list(used_runtimes.values()),

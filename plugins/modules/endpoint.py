@@ -91,6 +91,24 @@ options:
     type: list
     elements: str
     default: []
+  cards:
+    description:
+      - The cards that it runs on, each with C(name), C(vendor), C(index) or C(uuid), C(free_mib) and C(floor_mib), the
+        last two in MiB. A boot that would not leave the floor free is refused before anything is touched.
+      - None for an endpoint on the processor alone, which is then held against the host's memory.
+    type: list
+    elements: dict
+    default: []
+  measured:
+    description: Figures of boots, as for M(dank.llm_fleet.fit_info).
+    type: list
+    elements: dict
+    default: []
+  ggml_types:
+    description: Ids of tensor types that the runtime, a fork, knows beside those of the engine.
+    type: list
+    elements: int
+    default: []
   runtimes_dir:
     description: Where the built runtimes lie.
     type: path
@@ -148,6 +166,10 @@ probes:
   returned: when the endpoint was started
   type: list
   elements: dict
+fit:
+  description: The memory that a new era will take, as M(dank.llm_fleet.fit_info) returns it.
+  returned: when a new era is to be deployed
+  type: dict
 went_back_to:
   description: What serves after a deploy that failed.
   returned: failure
@@ -179,6 +201,9 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "timeout_stop_s": {"type": "int", "default": 180},
     "chat": {"type": "dict", "default": {}},
     "drop_ins": {"type": "list", "elements": "str", "default": []},
+    "cards": {"type": "list", "elements": "dict", "default": []},
+    "measured": {"type": "list", "elements": "dict", "default": []},
+    "ggml_types": {"type": "list", "elements": "int", "default": []},
     "runtimes_dir": {"type": "path", "default": "/opt/llm-fleet/runtimes"},
     "plan_only": {"type": "bool", "default": False},
     "progress_file": {"type": "path"},

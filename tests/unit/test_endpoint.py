@@ -99,6 +99,7 @@ class Host:
             rungs={"low": {"PARALLEL": 1}},
         )
         self.tag = "one"
+        self.fits: list[tuple[str | None, int | None]] = []
         (tmp_path / "m.gguf").write_text("")
         os.makedirs(self.paths.units)
 
@@ -128,6 +129,7 @@ class Host:
 
         for name, value in {
             "draw": lambda _declared, _paths, rung: make(f"{self.tag}-{rung}" if rung else self.tag, rung=rung),
+            "gate_fit": self.fit,
             "find_runtime": lambda _prefix, _name: self.runtime,
             "_look": lambda _era, _paths: (self.links, "HTTP 200"),
             "gate_port": step("gate port"),
@@ -142,6 +144,12 @@ class Host:
         self.timeouts: list[float] = []
         monkeypatch.setattr(_systemd, "restart", self._restart)
         monkeypatch.setattr(_endpoint._proc, "resident_bytes", lambda _pid: 3 * 2**20)
+
+    def fit(self, _declared: Declared, rung: str | None, leaving: int | None) -> dict[str, Any]:
+        self.fits.append((rung, leaving))
+        if "fit" in self.faults:
+            raise self.faults["fit"]
+        return {"fits": True, "cards": [], "host": {"total_mib": 5.0}, "split": [], "measured": None, "advice": []}
 
     def _restart(self, _unit: str, *, timeout_s: float) -> None:
         self.done.append("restart")
@@ -181,6 +189,37 @@ def test_first_deploy_and_a_second_run(host: Host) -> None:
     again = host.run()
     assert (again["changed"], again["work"], again["kind"], again["diff"]) == (False, False, "none", [])
     assert host.done == []
+
+
+def test_a_new_era_is_held_against_the_memory_and_its_ledger_goes_into_the_certificate(host: Host) -> None:
+    result = host.run()
+    era = host.store.current()
+    assert era is not None
+    assert era.meta["certificate"]["fit"] == {"cards": [], "host": {"total_mib": 5.0}, "split": [], "measured": None}
+    assert result["fit"]["fits"]
+    host.run()  # nothing to do: no header is read
+    assert host.fits == [(None, 42)]
+    host.links = [Link("slots", 2, 1)]  # put right: the era has its ledger
+    assert "fit" not in host.run()
+    assert host.fits == [(None, 42)]
+
+
+@pytest.mark.parametrize("option", [{}, {"check_mode": True}, {"plan_only": True}])
+def test_what_does_not_fit_is_refused_before_anything_is_touched(host: Host, option: dict[str, Any]) -> None:
+    host.faults["fit"] = FleetError("endpoint chat does not fit card rtx")
+    with pytest.raises(FleetError, match="does not fit"):
+        host.run(**option)
+    assert not os.path.exists(host.paths.state)
+    assert not os.path.exists(host.paths.etc)
+    assert host.done == ["gate port"]
+
+
+def test_a_rung_that_does_not_fit_leaves_the_endpoint_as_it_was(host: Host) -> None:
+    host.run()
+    host.faults["fit"] = FleetError("endpoint chat does not fit card rtx")
+    with pytest.raises(FleetError, match="does not fit"):
+        host.run(rung="low")
+    assert (host.serves, host.store.pin(), host.fits[-1]) == ("one", None, ("low", 42))
 
 
 @pytest.mark.parametrize("option", ["check_mode", "plan_only"])

@@ -1,0 +1,33 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The gate before an era is staged: its files belong together, and its boot leaves every floor free."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, effective_env
+from ansible_collections.dank.llm_fleet.plugins.module_utils._fit import answer, require_room
+from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_endpoint import boot_of, host_card
+
+__all__ = ["gate_fit"]
+
+
+def gate_fit(declared: Declared, rung: str | None, leaving: int | None) -> dict[str, Any]:
+    """The ledger of the boot that ``declared`` (with ``rung``) asks for; a FleetError where it cannot be or not fit.
+
+    ``leaving`` is the process that ends before it, which gives the host's memory back.
+    """
+    entry = {
+        "name": declared.name,
+        "env": declared.env,
+        "runtime": declared.runtime,
+        "payload": declared.payload,
+        "cards": declared.cards,
+        "measured": declared.measured,
+    }
+    boot = boot_of(entry, effective_env(declared, rung), host=host_card(leaving))
+    told = answer(boot)
+    require_room(declared.name, told)
+    return told
