@@ -17,7 +17,13 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._fit import (
     with_largest_context,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_boot import Boot, Measured
-from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_endpoint import boot_of, host_card, read_once
+from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_endpoint import (
+    Unread,
+    boot_of,
+    host_card,
+    read_first,
+    read_once,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines import Ledger
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import Card, Shape
 
@@ -69,20 +75,23 @@ def _shape(params: Mapping[str, Any]) -> Shape:
 def _plain_boot(params: Mapping[str, Any], host: Card) -> Boot:
     """The boot of a model and settings given one by one."""
     shape = _shape(params)
-    headers = {role: read_once(params[role]) for role in ("drafter", "mmproj", "lora") if params[role]}
+    files = {role: params[role] for role in ("model", "drafter", "mmproj", "lora") if params[role]}
+    headers = {role: read_first([place], read_once) for role, place in files.items()}
     cards = tuple(Card(card["name"], card["free_mib"], card["floor_mib"]) for card in params["cards"])
+    loads, devices = frozenset(files.items()), tuple(card.name for card in cards)
     measured = tuple(
-        Measured(str(one.get("name") or f"measured[{number}]"), "", "", shape, frozenset(headers), one["cards"])
+        Measured(one["name"] or f"measured[{number}]", "", "", shape, loads, devices, one["cards"])
         for number, one in enumerate(params["measured"])
     )
     return Boot(
-        read_once(params["model"]),
+        headers["model"],
         shape,
         cards,
         drafter=headers.get("drafter"),
         mmproj=headers.get("mmproj"),
         lora=headers.get("lora"),
         host=host,
+        files=files,
         measured=measured,
     )
 
@@ -90,7 +99,7 @@ def _plain_boot(params: Mapping[str, Any], host: Card) -> Boot:
 def _chosen(boot: Boot, params: Mapping[str, Any]) -> tuple[Boot, tuple[Ledger, ...]]:
     """The boot with what is to be searched for filled in."""
     split = params["tensor_split"]
-    if params["env"] is not None and split is not None:
+    if params["env"] is not None and split:
         boot = replace(boot, shape=replace(boot.shape, tensor_split=_split(split)))
     if params["env"] is None and params["ctx_size"] == _AUTO:
         return with_largest_context(boot)
@@ -110,7 +119,7 @@ def ask(params: Mapping[str, Any]) -> dict[str, Any]:
             try:
                 rungs[rung] = answer(boot_of(params, {**params["env"], **lines}, host=host))
             except FleetError as exc:  # a rung that cannot be is an answer; the declared shape has to be one
-                rungs[rung] = {"fits": False, "error": exc.message}
+                rungs[rung] = {"fits": None if isinstance(exc, Unread) else False, "error": exc.message}
     boot, near = _chosen(boot, params)
     told = answer(boot, near=near)
     if params["required"]:
