@@ -163,8 +163,10 @@ def test_endpoints_rungs_and_tags_of_commands_exist(page):
 
 @pytest.mark.parametrize("page", WRITTEN, ids=named)
 def test_yaml_examples_pass_the_schema(page):
-    """All inventory examples of a page are one host's. Blocks of env keys alone are lines of a llama.cpp endpoint, those
-    of one key of an endpoint are that key's, and lists are tasks."""
+    """All inventory examples of a page are one host's; lists are tasks.
+
+    Blocks of env keys alone are lines of a llama.cpp endpoint, those of one key of an endpoint are that key's.
+    """
     tables: dict[str, dict[str, Any]] = {name: {} for name in TABLES}
     defaults = "".join(path.read_text() for path in ROOT.glob("roles/*/defaults/main.yml"))
     for block in blocks(page, "yaml"):
