@@ -63,7 +63,8 @@ class Paths:
 class Declared:
     """What the inventory says of one endpoint; ``payload`` is ``{name, dir, files}``, durations are seconds.
 
-    ``cards``, ``measured`` and ``ggml_types`` tell whether it fits (see ``_fit_endpoint``) and change nothing deployed.
+    ``cards``, ``measured`` and ``ggml_types`` tell whether it fits (see ``_fit_endpoint``); of what is deployed, the
+    cards decide which devices the unit may open. ``api_key_file`` is a file of root's that systemd hands to the server.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Declared:
     cards: Sequence[Mapping[str, Any]] = ()
     measured: Sequence[Mapping[str, Any]] = ()
     ggml_types: Sequence[int] = ()
+    api_key_file: str = ""
     timeout_stop_s: int = 180
     restart_sec: int = 10
 
@@ -158,6 +160,27 @@ def dry_run(launcher_text: str, env: Mapping[str, str]) -> list[str]:
     return done.stdout.split("\n")[:-1]  # not splitlines: it also splits at characters that a value may hold
 
 
+def _credential(declared: Declared, spec: UnitSpec) -> dict[str, str]:
+    """The env line that names the API key where systemd puts it."""
+    if not declared.api_key_file:
+        return {}
+    if declared.env.get("API_KEY_FILE"):
+        raise FleetError(
+            f"endpoint {declared.name} has api_key_file and the env line API_KEY_FILE",
+            expected="one of the two",
+            found="both",
+            remedy="Take API_KEY_FILE out: systemd hands the key over without it",
+        )
+    if not os.path.isfile(declared.api_key_file):
+        raise FleetError(
+            f"api_key_file {declared.api_key_file} of endpoint {declared.name}",
+            expected="a file on this host, for root's eyes alone",
+            found="none",
+            remedy="Put the key there (mode 0600), or take api_key_file out",
+        )
+    return {"API_KEY_FILE": spec.credential}
+
+
 def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
     """The blueprint of the era that ``declared`` (with ``rung``) asks for, on this host as it is.
 
@@ -172,15 +195,6 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
             found="no such tree",
             remedy="Run site.yml, which builds it first",
         )
-    given = _envspec.normalise(declared.engine, effective_env(declared, rung))
-    env = _envspec.derive(
-        declared.engine, given, declared.payload["dir"], declared.payload["files"], runtime["server_bin"]
-    )
-    problems = _envspec.check(declared.engine, env)
-    if problems:
-        raise FleetError(f"endpoint {declared.name}: " + " ".join(problems))
-    env_text = _envfile.render(env)  # first: it refuses what cannot stand in an environment
-    argv = dry_run(declared.launcher, env)
     spec = UnitSpec(
         endpoint=declared.name,
         user=declared.user,
@@ -189,7 +203,18 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
         restart_sec=declared.restart_sec,
         timeout_start_s=declared.deadline_s,
         timeout_stop_s=declared.timeout_stop_s,
+        vendor=next((str(card["vendor"]) for card in declared.cards), ""),
+        api_key_file=declared.api_key_file,
     )
+    given = _envspec.normalise(declared.engine, effective_env(declared, rung) | _credential(declared, spec))
+    env = _envspec.derive(
+        declared.engine, given, declared.payload["dir"], declared.payload["files"], runtime["server_bin"]
+    )
+    problems = _envspec.check(declared.engine, env)
+    if problems:
+        raise FleetError(f"endpoint {declared.name}: " + " ".join(problems))
+    env_text = _envfile.render(env)  # first: it refuses what cannot stand in an environment
+    argv = dry_run(declared.launcher, env)
     files = [
         {
             "path": os.path.join(declared.payload["dir"], file["name"]),

@@ -36,7 +36,7 @@ def _card(cards: Mapping[str, Any], endpoint: Mapping[str, Any], name: str) -> d
             remedy=f"Mend llm_endpoints.{owner}.cards, or declare it under llm_cards",
         )
     card = cards[name]
-    told = {key: card[key] for key in ("vendor", "index", "uuid", "floor_mib") if key in card}
+    told = {key: card[key] for key in ("vendor", "index", "pci", "uuid", "floor_mib") if key in card}
     return {"name": name, **told, "free_mib": card.get("addressable_mib", card["total_mib"])}
 
 

@@ -104,6 +104,12 @@ options:
     type: list
     elements: dict
     default: []
+  api_key_file:
+    description:
+      - A file on the host with the API key that clients must send, for root's eyes alone.
+      - systemd hands it to the server as a credential, so that the key is in no argument, env file or unit.
+    type: path
+    default: ""
   ggml_types:
     description: Ids of tensor types that the runtime, a fork, knows beside those of the engine.
     type: list
@@ -204,6 +210,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "cards": {"type": "list", "elements": "dict", "default": []},
     "measured": {"type": "list", "elements": "dict", "default": []},
     "ggml_types": {"type": "list", "elements": "int", "default": []},
+    "api_key_file": {"type": "path", "default": "", "no_log": False},
     "runtimes_dir": {"type": "path", "default": "/opt/llm-fleet/runtimes"},
     "plan_only": {"type": "bool", "default": False},
     "progress_file": {"type": "path"},
