@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envfile, _envspec
-from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, blueprint_digest, sha256_text
+from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, blueprint_digest, sha256_text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_json
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import UnitSpec, render
+from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, hash_file, read_stamp
 
-__all__ = ["DEFAULT_CHAT", "Declared", "Paths", "draw", "dry_run", "effective_env", "find_runtime"]
+__all__ = ["DEFAULT_CHAT", "Declared", "Paths", "draw", "dry_run", "effective_env", "find_runtime", "redraw"]
 
 # Thinking counts against max_tokens; a small model answers the probe's question in a few.
 DEFAULT_CHAT = {"max_tokens": 64, "timeout_s": 120}
@@ -50,6 +51,11 @@ class Paths:
         return os.path.join(self.etc, f"{self.endpoint}.env")
 
     @property
+    def stamps(self) -> str:
+        """The folder of the stamps of verified payload files."""
+        return os.path.join(self.state, "payloads")
+
+    @property
     def store(self) -> str:
         """The folder of the endpoint's eras."""
         return os.path.join(self.state, self.endpoint)
@@ -65,6 +71,7 @@ class Declared:
 
     ``cards``, ``measured`` and ``ggml_types`` tell whether it fits (see ``_fit_endpoint``); of what is deployed, the
     cards decide which devices the unit may open. ``api_key_file`` is a file of root's that systemd hands to the server.
+    ``rivals`` are endpoints of this host that want the same port or card and make way when this one serves.
     """
 
     name: str
@@ -83,6 +90,7 @@ class Declared:
     measured: Sequence[Mapping[str, Any]] = ()
     ggml_types: Sequence[int] = ()
     api_key_file: str = ""
+    rivals: Sequence[str] = ()
     timeout_stop_s: int = 180
     restart_sec: int = 10
 
@@ -246,6 +254,49 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
         "timeout_stop_s": declared.timeout_stop_s,
         "chat": dict(declared.chat),
         "drop_ins": list(declared.drop_ins),
+        "cards": [dict(card) for card in declared.cards],
         "rung": rung,
     }
     return Blueprint(digest, env_text, render(spec, digest), declared.launcher, facts)
+
+
+def _payload_now(era: Era, stamp_dir: str) -> None:
+    """Refuse an era whose payload files are others now; one without a stamp that fits is read in full."""
+    for file in era.blueprint.facts["payload"]["files"]:
+        path = file["path"]
+        if not os.path.isfile(path) or not file["sha256"]:
+            continue  # the dry run judges files that the arguments name
+        stamp = read_stamp(stamp_dir, path)
+        fits = stamp is not None and stamp.identity == Identity.of(os.stat(path))
+        digest = stamp.sha256 if stamp is not None and fits else hash_file(path)[0]
+        if not digest.startswith(file["sha256"]):
+            raise FleetError(
+                f"era {era.id} cannot be restored: {path} is another file now",
+                expected=f"sha256 {file['sha256']}",
+                found=f"sha256 {digest}",
+                remedy="Have the old file back (role payload, with its digest in the inventory), then run again",
+            )
+
+
+def redraw(era: Era, stamp_dir: str) -> Blueprint:
+    """The blueprint of an era that was proven before, as it was; a FleetError where what it needs is gone.
+
+    Its payload files must be the same, and its launcher's dry run still come to the arguments that were proven.
+    """
+    if era.state != "certified":
+        raise FleetError(
+            f"era {era.id} cannot be restored",
+            expected="an era that was proven (certified)",
+            found=era.state,
+            remedy="Choose one that playbooks/history.yml shows as certified",
+        )
+    _payload_now(era, stamp_dir)
+    argv = dry_run(era.blueprint.launcher_text, era.blueprint.facts["env"])
+    if argv != era.blueprint.facts["argv"]:
+        raise FleetError(
+            f"era {era.id} cannot be restored",
+            expected=f"the arguments {era.blueprint.facts['argv']}",
+            found=argv,
+            remedy="Choose another era",
+        )
+    return era.blueprint

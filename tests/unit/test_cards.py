@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The llm_fleet engineers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What drivers tell of cards (simulated: a folder for sysfs, a script for nvidia-smi), and the wait until all is free."""
+"""What drivers tell of cards (simulated by a folder for sysfs and a script for nvidia-smi), and waiting for them."""
 
 from __future__ import annotations
 
