@@ -216,7 +216,7 @@ def converge(
     )
     result["links"] = [link.as_dict() for link in done.links]
     result["probes"] = done.probes
-    result["gap_s"] = done.gap_s
+    result["gap_s"] = result["endpoint"]["gap_s"] = done.gap_s
     return result
 
 
