@@ -25,6 +25,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
     put_files,
     put_launcher,
     remove_files,
+    restart,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
@@ -276,7 +277,7 @@ def _carry_out(
     try:
         say("cut over")
         put_files(era.blueprint, paths)
-        _systemd.restart(paths.unit, timeout_s=_restart_s(era, current))
+        restart(paths.unit, timeout_s=_restart_s(era, current), engine=era.blueprint.facts["engine"])
         links, verdicts = prove(era, paths, say, fresh=True)
     except (FleetError, OSError) as exc:
         fault = exc if isinstance(exc, FleetError) else FleetError(f"cut over of {paths.unit}: {exc}")
@@ -321,7 +322,7 @@ def _go_back(failed: Era, current: Era | None, paths: Paths, say: Say, fault: Fl
     say(f"back to era {current.id}")
     try:
         put_files(current.blueprint, paths)
-        _systemd.restart(paths.unit, timeout_s=_restart_s(current, failed))
+        restart(paths.unit, timeout_s=_restart_s(current, failed), engine=current.blueprint.facts["engine"])
         prove(current, paths, say, fresh=True)
     except (FleetError, OSError) as second:
         raise FleetError(

@@ -91,6 +91,7 @@ def blueprint() -> Callable[..., Blueprint]:
             "TAG": tag,
         }
         whole = {
+            "engine": "llamacpp",
             "env": env,
             "argv": ["/opt/rt/bin/llama-server", "--port", "18080"],
             "shape": {"ctx_size": 4096, "parallel": 2, "ctx_per_slot": 2048},
