@@ -8,13 +8,14 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc, _systemd
 from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._diagnosis import diagnose
+from ansible_collections.dank.llm_fleet.plugins.module_utils._drain import drain
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import atomic_write, make_dirs, read_optional
@@ -25,13 +26,14 @@ __all__ = [
     "Say",
     "api_of",
     "await_health",
+    "cut_over",
     "gate_drop_ins",
     "gate_foreign",
     "gate_port",
     "prove",
     "put_files",
     "remove_files",
-    "restart",
+    "standing",
 ]
 
 Say = Callable[..., None]  # (step, seconds in it = 0)
@@ -51,14 +53,14 @@ def api_of(env: dict[str, str]) -> Api:
     return Api("127.0.0.1" if address in ("0.0.0.0", "::", "") else address, int(env["LISTEN_PORT"]), key)
 
 
-def gate_port(unit: str, port: int) -> None:
-    """Refuse when anything but ``unit`` listens on the port: it would answer in the endpoint's place."""
-    others = [owner for owner in _proc.listeners(port) if owner.unit != unit]
+def gate_port(units: Collection[str], port: int) -> None:
+    """Refuse when anything but ``units`` (the endpoint's, and those that make way for it) listens on the port."""
+    others = [owner for owner in _proc.listeners(port) if owner.unit not in units]
     if others:
         who = "; ".join(f"pid {o.pid} of {o.unit or 'no unit'}: {o.command}" for o in others)
         raise FleetError(
             f"port {port} is taken",
-            expected=f"a free port, or {unit} alone on it",
+            expected=f"a free port, or {' or '.join(units)} alone on it",
             found=who,
             remedy="Stop that process by its id (systemctl stop its unit), or give the endpoint another LISTEN_PORT",
             gate="port",
@@ -120,6 +122,36 @@ def put_files(blueprint: Blueprint, paths: Paths) -> None:
     _systemd.enable(paths.unit)
 
 
+def standing(rivals: Sequence[Paths]) -> list[Paths]:
+    """Those of ``rivals`` that run, or would at the next boot."""
+    found = []
+    for rival in rivals:
+        state = _systemd.show(rival.unit)
+        if state.main_pid or state.unit_file_state == "enabled":
+            found.append(rival)
+    return found
+
+
+def cut_over(blueprint: Blueprint, paths: Paths, say: Say, *, timeout_s: float, rivals: Sequence[Paths] = ()) -> float:
+    """Put the era's files in place, stop what serves, wait until port and cards are free, start the unit.
+
+    ``rivals`` are endpoints that make way: stopped, and not started at the next boot. Returns when the stop began
+    (``time.monotonic``): from then on nothing serves. ``timeout_s`` is for each stop, the wait, and the start.
+    """
+    put_files(blueprint, paths)
+    pids = [state.main_pid for state in map(_systemd.show, [paths.unit, *(rival.unit for rival in rivals)])]
+    say("stop what serves")
+    stopped = time.monotonic()
+    for rival in rivals:
+        _systemd.stop_and_disable(rival.unit, timeout_s=timeout_s)
+    _systemd.stop(paths.unit, timeout_s=timeout_s)
+    port, cards = int(blueprint.facts["env"]["LISTEN_PORT"]), blueprint.facts.get("cards", [])
+    drain(paths.endpoint, [pid for pid in pids if pid], port, cards, deadline_s=timeout_s, say=say)
+    say("start")
+    _start(paths.unit, timeout_s=timeout_s, engine=blueprint.facts["engine"])
+    return stopped
+
+
 def remove_files(paths: Paths, timeout_s: float) -> None:
     """Undo a first deploy that failed: the unit is stopped and its two files are gone; the era keeps their text."""
     if os.path.lexists(paths.unit_file):  # a deploy that broke before the unit was written has none to stop
@@ -130,10 +162,10 @@ def remove_files(paths: Paths, timeout_s: float) -> None:
     _systemd.daemon_reload()
 
 
-def restart(unit: str, *, timeout_s: float, engine: str = "llamacpp") -> None:
-    """Stop and start ``unit``; what systemd refuses or cannot run is diagnosed like a start that dies."""
+def _start(unit: str, *, timeout_s: float, engine: str) -> None:
+    """Start ``unit``; what systemd refuses or cannot run is diagnosed like a start that dies."""
     try:
-        _systemd.restart(unit, timeout_s=timeout_s)
+        _systemd.start(unit, timeout_s=timeout_s)
     except FleetError as exc:
         what = f"{unit} does not start"
         expected = "a start that systemd reports as done"

@@ -152,17 +152,23 @@ class EraStore:
         return sorted(names, key=age)
 
     def find(self, wanted: str) -> Era:
-        """The era whose id is, or alone begins with, ``wanted``; a FleetError lists the ids there are."""
+        """An era by the beginning of its id, or ``previous``; a FleetError that lists the known where it is not one."""
+        if wanted == "previous":
+            era = self.previous_certified()
+            if era is None:
+                raise FleetError(
+                    f"{self.folder} has no previous era", expected="two eras that were proven", found="one"
+                )
+            return era
         known = self.ids()
-        hits = [wanted] if wanted in known else [name for name in known if wanted and name.startswith(wanted)]
-        if len(hits) != 1:
+        found = [wanted] if wanted in known else [name for name in known if wanted and name.startswith(wanted)]
+        if len(found) != 1:
             raise FleetError(
-                f"era {wanted!r} of endpoint {os.path.basename(self.folder)}",
-                expected=f"one of: {', '.join(known) or 'none, nothing was deployed here'}",
-                found="no such era" if not hits else f"{len(hits)} that begin so: {', '.join(hits)}",
-                remedy="Name one of these; as much of its beginning as is its own will do",
+                f"era {wanted!r} of {os.path.basename(self.folder)}",
+                expected=f"the beginning of one of: {', '.join(known) or 'none yet'}, or previous",
+                found=", ".join(found) or "none of these",
             )
-        return self.load(hits[0])
+        return self.load(found[0])
 
     def linked_id(self, name: str) -> str | None:
         """The id that the link ``current`` or ``previous`` names, the era unread; None where there is no link."""
@@ -264,10 +270,22 @@ class EraStore:
 
     def set_pin(self, pin: Mapping[str, Any] | None) -> None:
         """Write the pin, or lift it with None."""
-        if pin is not None:
-            atomic_write(self._path("pin.json"), _dump(pin))
-        elif os.path.lexists(self._path("pin.json")):
-            os.unlink(self._path("pin.json"))
+        self._put("pin.json", pin)
+
+    def stood_down(self) -> dict[str, Any] | None:
+        """``{for, since}`` where this endpoint made way for another by an operator's word, else None."""
+        told = read_json(self._path("stood-down.json"))
+        return None if told is None else dict(told)
+
+    def set_stood_down(self, told: Mapping[str, Any] | None) -> None:
+        """Write that record, or remove it with None."""
+        self._put("stood-down.json", told)
+
+    def _put(self, name: str, value: Mapping[str, Any] | None) -> None:
+        if value is not None:
+            atomic_write(self._path(name), _dump(value))
+        elif os.path.lexists(self._path(name)):
+            os.unlink(self._path(name))
             fsync_dir(self.folder)
 
 

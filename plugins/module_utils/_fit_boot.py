@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf import Gguf
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger import Plan
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines import Ledger, Line, gather
-from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_model import Header
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import MIB, Card, Shape
 
 __all__ = ["MEASURED_TERMS", "Boot", "Measured"]
@@ -58,12 +58,12 @@ class Boot:
     may apply.
     """
 
-    model: Header
+    model: Gguf
     shape: Shape
     cards: tuple[Card, ...] = ()
-    drafter: Header | None = None
-    mmproj: Header | None = None
-    lora: Header | None = None
+    drafter: Gguf | None = None
+    mmproj: Gguf | None = None
+    lora: Gguf | None = None
     host: Card | None = None
     runtime: str = ""
     payload: str = ""

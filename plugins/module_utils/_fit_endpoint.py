@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -16,18 +16,19 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._fetch import Sourc
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_boot import Boot, Measured
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_env import cards_of, shape_of_env
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf import Gguf, read_gguf
+from ansible_collections.dank.llm_fleet.plugins.module_utils._kinship import KINSHIP_KEYS, Relation, require_kinship
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import MIB, Card
 
-__all__ = ["Unread", "boot_of", "derived_env", "host_card", "measured_of", "places", "read_first", "read_once"]
+__all__ = ["Unread", "boot_of", "derived_env", "host_card", "kin", "measured_of", "places", "read_first", "read_once"]
 
 # The env key of each file and its part in a Boot.
 _FILES = {"MODEL_FILE": "model", "SPEC_DRAFT_MODEL": "drafter", "MMPROJ_FILE": "mmproj", "LORA_FILE": "lora"}
 
 
 @cache
-def read_once(place: str) -> Gguf:
-    """A header by path or URL, read once for all rungs."""
-    return read_gguf(place)
+def read_once(place: str, vocabulary: bool = False) -> Gguf:
+    """A header by path or URL, read once for all rungs; with its ``vocabulary`` where a drafter is held against it."""
+    return read_gguf(place, whole=KINSHIP_KEYS if vocabulary else ())
 
 
 def places(path: str, files: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -49,12 +50,12 @@ class Unread(FleetError):
     """The header is not to be had, now; nothing is known against the file."""
 
 
-def read_first(found: Sequence[str], read: Callable[[str], Gguf]) -> Gguf:
+def read_first(found: Sequence[str], vocabulary: bool, read: Callable[[str, bool], Gguf]) -> Gguf:
     """The header from the first place that gives it; Unread with what each said where none does."""
     said = []
     for place in found:
         try:
-            return read(place)
+            return read(place, vocabulary)
         except SourceError as exc:
             said.append(exc.message)
     raise Unread(f"the header of {os.path.basename(found[0])} cannot be read", found=" | ".join(said))
@@ -101,12 +102,28 @@ def host_card(leaving: int | None = None, floor_mib: float = 0.0) -> Card:
     return Card("host", free / MIB, floor_mib)
 
 
+def kin(boot: Boot, ggml_types: Collection[int] = ()) -> list[Relation]:
+    """What holds the boot's files together (see ``_kinship``); a FleetError at the first that does not.
+
+    Only what the shape arms counts: a drafter's file that is not loaded is not held against anything.
+    """
+    return require_kinship(
+        boot.model,
+        mmproj=boot.mmproj,
+        drafter=boot.drafter,
+        lora=boot.lora,
+        spec_types=boot.shape.spec_types,
+        runtime=boot.runtime or "the engine",
+        runtime_types=ggml_types,
+    )
+
+
 def boot_of(
     entry: Mapping[str, Any],
     env: Mapping[str, Any],
     *,
     host: Card | None = None,
-    read: Callable[[str], Gguf] = read_once,
+    read: Callable[[str, bool], Gguf] = read_once,
 ) -> Boot:
     """The boot of an endpoint's entry under ``env`` (the entry's own lines, or with a rung's over them).
 
@@ -114,7 +131,11 @@ def boot_of(
     """
     lines = derived_env(entry, env)
     cards = entry.get("cards") or ()
-    headers = {role: read_first(places(path, entry["payload"]["files"]), read) for role, path in _loaded(lines).items()}
+    loaded = _loaded(lines)
+    headers = {
+        role: read_first(places(path, entry["payload"]["files"]), "drafter" in loaded, read)
+        for role, path in loaded.items()
+    }
     return Boot(
         shape=shape_of_env(lines, cards),
         cards=cards_of(lines, cards),

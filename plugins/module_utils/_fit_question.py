@@ -17,7 +17,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._fit import (
     with_largest_context,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_boot import Boot, Measured
-from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_endpoint import boot_of, host_card, read_once
+from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_endpoint import boot_of, host_card, kin, read_once
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines import Ledger
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import Card, Shape
 
@@ -69,14 +69,17 @@ def _shape(params: Mapping[str, Any]) -> Shape:
 def _plain_boot(params: Mapping[str, Any], host: Card) -> Boot:
     """The boot of a model and settings given one by one."""
     shape = _shape(params)
-    headers = {role: read_once(params[role]) for role in ("drafter", "mmproj", "lora") if params[role]}
+    roles = [role for role in ("model", "drafter", "mmproj", "lora") if params[role]]
+    headers = {role: read_once(params[role], "drafter" in roles) for role in roles}
     cards = tuple(Card(card["name"], card["free_mib"], card["floor_mib"]) for card in params["cards"])
     measured = tuple(
-        Measured(str(one.get("name") or f"measured[{number}]"), "", "", shape, frozenset(headers), one["cards"])
+        Measured(
+            str(one.get("name") or f"measured[{number}]"), "", "", shape, frozenset(roles) - {"model"}, one["cards"]
+        )
         for number, one in enumerate(params["measured"])
     )
     return Boot(
-        read_once(params["model"]),
+        headers["model"],
         shape,
         cards,
         drafter=headers.get("drafter"),
@@ -112,7 +115,8 @@ def ask(params: Mapping[str, Any]) -> dict[str, Any]:
             except FleetError as exc:  # a rung that cannot be is an answer; the declared shape has to be one
                 rungs[rung] = {"fits": False, "error": exc.message}
     boot, near = _chosen(boot, params)
+    relations = kin(boot, params["ggml_types"]) if params["kinship"] else []
     told = answer(boot, near=near)
     if params["required"]:
         require_room(params["name"], told)
-    return {"name": params["name"], "fit": told, "rungs": rungs, "kinship": []}
+    return {"name": params["name"], "fit": told, "rungs": rungs, "kinship": [one.as_dict() for one in relations]}

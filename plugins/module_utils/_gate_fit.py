@@ -9,7 +9,7 @@ from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, effective_env
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit import answer, require_room
-from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_endpoint import boot_of, host_card
+from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_endpoint import boot_of, host_card, kin
 
 __all__ = ["gate_fit"]
 
@@ -28,6 +28,7 @@ def gate_fit(declared: Declared, rung: str | None, leaving: int | None) -> dict[
         "measured": declared.measured,
     }
     boot = boot_of(entry, effective_env(declared, rung), host=host_card(leaving))
+    kin(boot, declared.ggml_types)
     told = answer(boot)
     require_room(declared.name, told)
     return told

@@ -149,6 +149,7 @@ ENDPOINT = {
     "drop_ins": _texts(),
     "chat": _table(),
     "measured": _items(),
+    "api_key_file": _path(),
 }
 MEASURED = {
     "name": _text(),

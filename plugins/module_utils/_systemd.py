@@ -21,8 +21,9 @@ __all__ = [
     "journal",
     "newest_start",
     "parse_show",
-    "restart",
     "show",
+    "start",
+    "stop",
     "stop_and_disable",
     "verify_unit",
 ]
@@ -122,10 +123,15 @@ def enable(unit: str) -> None:
     run(["systemctl", "enable", "--quiet", unit])
 
 
-def restart(unit: str, *, timeout_s: float) -> None:
-    """Stop and start ``unit``; the start counter and the failed state of earlier tries are cleared first."""
-    run(["systemctl", "reset-failed", unit], check=False)  # not failed is fine; restart itself reports a real fault
-    run(["systemctl", "restart", unit], timeout_s=timeout_s)
+def start(unit: str, *, timeout_s: float) -> None:
+    """Start ``unit``; the start counter and the failed state of earlier tries are cleared first."""
+    run(["systemctl", "reset-failed", unit], check=False)  # not failed is fine; start itself reports a real fault
+    run(["systemctl", "start", unit], timeout_s=timeout_s)
+
+
+def stop(unit: str, *, timeout_s: float) -> None:
+    """Stop ``unit``; one that does not run is left as it is."""
+    run(["systemctl", "stop", unit], timeout_s=timeout_s)
 
 
 def stop_and_disable(unit: str, *, timeout_s: float) -> None:

@@ -151,6 +151,9 @@ options:
       index:
         description: Its number among the vendor's cards.
         type: int
+      pci:
+        description: Its PCI address.
+        type: str
       uuid:
         description: Its UUID.
         type: str
@@ -264,6 +267,7 @@ _CARD = {
     "floor_mib": {"type": "float", "default": 0},
     "vendor": {"type": "str", "choices": ["amd", "nvidia"]},
     "index": {"type": "int"},
+    "pci": {"type": "str"},
     "uuid": {"type": "str"},
 }
 

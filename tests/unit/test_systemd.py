@@ -111,7 +111,8 @@ def test_show_asks_for_every_property(stand_in: Callable[[str, str], Path], tmp_
     [
         (lambda: _systemd.daemon_reload(), ["daemon-reload"]),
         (lambda: _systemd.enable("u"), ["enable --quiet u"]),
-        (lambda: _systemd.restart("u", timeout_s=5), ["reset-failed u", "restart u"]),
+        (lambda: _systemd.start("u", timeout_s=5), ["reset-failed u", "start u"]),
+        (lambda: _systemd.stop("u", timeout_s=5), ["stop u"]),
         (lambda: _systemd.stop_and_disable("u", timeout_s=5), ["disable --now --quiet u", "reset-failed u"]),
     ],
 )
@@ -130,7 +131,8 @@ def test_verbs(
         lambda: _systemd.show("u"),
         lambda: _systemd.daemon_reload(),
         lambda: _systemd.enable("u"),
-        lambda: _systemd.restart("u", timeout_s=5),
+        lambda: _systemd.start("u", timeout_s=5),
+        lambda: _systemd.stop("u", timeout_s=5),
         lambda: _systemd.stop_and_disable("u", timeout_s=5),
     ],
 )
