@@ -51,6 +51,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "drop_ins": "Paths of the unit's drop-ins that are wanted; any other is refused",
         "chat": "How the chat probe asks; see below",
         "api_key_file": "A file of root's on the host with the API key, which systemd hands to the server alone",
+        "keep_eras": "How many eras to keep (default 10)",
         "measured": "Memory figures of boots, which hold for one shape each; see below",
     },
     "MEASURED": {

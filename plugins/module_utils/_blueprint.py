@@ -91,6 +91,7 @@ class Declared:
     ggml_types: Sequence[int] = ()
     api_key_file: str = ""
     rivals: Sequence[str] = ()
+    keep_eras: int = 10
     timeout_stop_s: int = 180
     restart_sec: int = 10
 

@@ -31,6 +31,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._deploy import Done
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import look, row, truth_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_plan import Plan, decide, pin_words
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, EraStore
+from ansible_collections.dank.llm_fleet.plugins.module_utils._era_history import prune
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import gate_fit
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock, make_dirs, read_optional
@@ -205,6 +206,7 @@ def converge(
         elif plan.lift_pin:
             store.set_pin(None)
         _tell_who_stands(store, job, declared, asked)
+        result["pruned"] = prune(store, declared.keep_eras)
     result["endpoint"] = row(
         done.era,
         paths.unit,

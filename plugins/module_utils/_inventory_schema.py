@@ -150,6 +150,7 @@ ENDPOINT = {
     "chat": _table(),
     "measured": _items(),
     "api_key_file": _path(),
+    "keep_eras": _count(),
 }
 MEASURED = {
     "name": _text(),

@@ -76,6 +76,10 @@ options:
     type: list
     elements: str
     default: []
+  keep_eras:
+    description: How many eras to keep after a deploy, besides the current, the previous and the pinned one.
+    type: int
+    default: 10
   activate:
     description:
       - Take over from O(rivals) by an operator's word. They then stay down, whatever the inventory says, until one of
@@ -192,6 +196,11 @@ fit:
   description: The memory that a new era will take, as M(dank.llm_fleet.fit_info) returns it.
   returned: when a new era is to be deployed
   type: dict
+pruned:
+  description: The ids of eras that were removed.
+  returned: when something was done
+  type: list
+  elements: str
 gap_s:
   description: Seconds in which nothing served, from the stop to the first healthy answer.
   returned: when the endpoint was started
@@ -223,6 +232,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "era": {"type": "str"},
     "unpin": {"type": "bool", "default": False},
     "rivals": {"type": "list", "elements": "str", "default": []},
+    "keep_eras": {"type": "int", "default": 10},
     "activate": {"type": "bool", "default": False},
     "deadline_s": {"type": "int", "default": 300},
     "settle_s": {"type": "float", "default": 2.0},

@@ -200,6 +200,58 @@ def test_a_start_that_ends_or_repeats_fails_at_once(
         _cutover.await_health("chat.service", Api("127.0.0.1", served.port), 600, quiet)
     assert words in str(caught.value.found)
     assert f"_SYSTEMD_INVOCATION_ID={'ab' * 16}" in str(caught.value.remedy)
+    assert caught.value.facts["gate"] == "health"
+
+
+def test_a_start_that_dies_is_diagnosed(
+    systemctl: Callable[..., Path], stand_in: Callable[[str, str], Path], served: Served
+) -> None:
+    systemctl(shown(NRestarts="0", ActiveState="activating", SubState="auto-restart", ExecMainCode="1"))
+    stand_in("journalctl", 'echo "error: invalid argument: --x"; seq 1 30')
+    with pytest.raises(FleetError) as caught:
+        _cutover.await_health("chat.service", Api("127.0.0.1", served.port), 600, quiet)
+    assert str(caught.value.found).startswith("crash loop (unknown-argument): ")
+    first, *rest = str(caught.value.remedy).splitlines()
+    assert first.startswith("Take the key out")
+    assert rest[:3] == ["What told:", "  error: invalid argument: --x", "Its last words:"]
+    assert rest[3:] == [str(number) for number in range(11, 31)]
+    assert caught.value.facts["diagnosis"]["causes"][0]["name"] == "unknown-argument"
+
+
+def test_the_log_of_every_start_since_is_read(systemctl: Callable[..., Path], served: Served) -> None:
+    first = shown(NRestarts="0", ActiveState="activating", SubState="start", InvocationID="cd" * 16)
+    systemctl(first, shown(NRestarts="1"))
+    with pytest.raises(FleetError) as caught:
+        _cutover.await_health("chat.service", Api("127.0.0.1", served.port), 600, quiet)
+    told = str(caught.value.remedy)
+    assert told.index(f"INVOCATION_ID={'cd' * 16}") < told.index(f"INVOCATION_ID={'ab' * 16}")
+
+
+def test_a_refused_start_is_diagnosed(stand_in: Callable[[str, str], Path], tmp_path: Path) -> None:
+    (tmp_path / "state").write_text(
+        shown(
+            NRestarts="0",
+            ActiveState="failed",
+            SubState="failed",
+            Result="exit-code",
+            ExecMainCode="1",
+            ExecMainStatus="203",
+        )
+    )
+    stand_in("systemctl", f'[ "$1" != start ] || {{ echo Job failed >&2; exit 1; }}; cat {tmp_path}/state')
+    stand_in("journalctl", 'echo "chat.service: Failed at step EXEC spawning /x: No such file or directory"')
+    with pytest.raises(FleetError, match=r"chat\.service does not start") as caught:
+        _cutover._start("chat.service", timeout_s=5, engine="llamacpp")
+    assert str(caught.value.found).startswith("203/EXEC: ")
+    assert "Job failed" in str(caught.value.found)
+    assert "Failed at step EXEC" in str(caught.value.remedy)
+    assert caught.value.facts["gate"] == "start"
+
+
+def test_a_start_that_works_says_nothing(systemctl: Callable[..., Path]) -> None:
+    log = systemctl(RUNNING)
+    _cutover._start("chat.service", timeout_s=5, engine="llamacpp")
+    assert log.read_text().splitlines()[-1] == "start chat.service"
 
 
 @pytest.mark.parametrize("running", [True, False])
@@ -208,7 +260,8 @@ def test_health_has_a_deadline(systemctl: Callable[..., Path], served: Served, r
     systemctl(RUNNING if running else shown(NRestarts="0", ActiveState="activating", SubState="start"))
     with pytest.raises(FleetError, match=r"within 0\.3 s") as caught:
         _cutover.await_health("chat.service", Api("127.0.0.1", served.port), 0.3, quiet)
-    assert str(caught.value.found).startswith("HTTP 503" if running else "nothing yet")
+    assert ("(HTTP 503" if running else "(nothing yet)") in str(caught.value.found)
+    assert str(caught.value.found).startswith("not ready: ")
 
 
 @pytest.fixture

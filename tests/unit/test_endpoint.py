@@ -357,6 +357,15 @@ def test_an_era_is_restored_and_pinned(host: Host, monkeypatch: pytest.MonkeyPat
         host.run(era="nope")
 
 
+def test_old_eras_go(host: Host) -> None:
+    host.declared = replace(host.declared, keep_eras=1)
+    for number in range(4):
+        host.tag = f"t{number}"
+        pruned = host.run()["pruned"]
+    assert len(pruned) == 1
+    assert len(host.store.ids()) == 2  # the current and the one before
+
+
 @pytest.fixture
 def rival(host: Host) -> EraStore:
     """An endpoint that wants the same port, and serves."""
