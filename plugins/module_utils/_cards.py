@@ -14,7 +14,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import Flee
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import MIB
 from ansible_collections.dank.llm_fleet.plugins.module_utils._run import run
 
-__all__ = ["CardState", "holders", "read_cards"]
+__all__ = ["CardState", "holders", "identified", "read_cards"]
 
 _NVIDIA = ("nvidia-smi", "--format=csv,noheader,nounits")
 
@@ -73,6 +73,11 @@ def _nvidia(cards: Sequence[Mapping[str, Any]]) -> list[CardState]:
             raise _seen(card, f"nvidia-smi lists {known}")
         found.append(CardState(str(card["name"]), float(match[0][2]), float(match[0][3])))
     return found
+
+
+def identified(cards: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those cards whose address the inventory knows; the others cannot be asked."""
+    return [card for card in cards if card.get("uuid") or card.get("pci", "unknown") != "unknown"]
 
 
 def read_cards(cards: Sequence[Mapping[str, Any]], *, sys: str = "/sys") -> dict[str, CardState]:

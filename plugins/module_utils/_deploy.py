@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -25,6 +25,8 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import Foretold
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_ledger import gate_ledger
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
 
 __all__ = ["Done", "Job", "carry_out"]
@@ -32,7 +34,7 @@ __all__ = ["Done", "Job", "carry_out"]
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be deployed, over what; ``rivals`` serve now and make way; ``fit`` is the new era's ledger."""
+    """What is to be deployed, over what; ``rivals`` serve now and make way; ``foretold`` is the memory of a new era."""
 
     target: Blueprint
     current: Era | None
@@ -41,16 +43,18 @@ class Job:
     paths: Paths
     say: Say
     rivals: Sequence[Paths] = ()
-    fit: Mapping[str, Any] | None = None
+    foretold: Foretold | None = None
 
 
 @dataclass(frozen=True)
 class Done:
-    """The proven era; ``gap_s`` is how long nothing served: from the stop to the first healthy answer."""
+    """The proven era; ``ledger`` is what its boot took (see ``_gate_ledger``), ``gap_s`` how long nothing served: from
+    the stop to the first healthy answer."""
 
     era: Era
     links: list[Link]
     probes: list[dict[str, Any]]
+    ledger: dict[str, Any]
     gap_s: float
 
 
@@ -71,6 +75,7 @@ def carry_out(job: Job) -> Done:
         await_health(paths.unit, api_of(era.blueprint.facts["env"]), era.blueprint.facts["deadline_s"], say)
         gap_s = round(time.monotonic() - stopped, 1)
         links, verdicts = prove(era, paths, say, fresh=True)
+        ledger = _ledger(era, job)
     except (FleetError, OSError) as exc:
         fault = exc if isinstance(exc, FleetError) else FleetError(f"cut over of {paths.unit}: {exc}")
         if not job.repair or job.rivals:
@@ -87,11 +92,21 @@ def carry_out(job: Job) -> Done:
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "truth": [link.as_dict() for link in links],
         "probes": probes,
+        "ledger": ledger,
         "gap_s": gap_s,
     }
-    if job.fit is not None:
-        certificate["fit"] = {key: job.fit[key] for key in ("cards", "host", "split", "measured")}
-    return Done(job.store.commit(era, certificate), links, probes, gap_s)
+    if job.foretold is not None:
+        certificate["fit"] = {key: job.foretold.told[key] for key in ("cards", "host", "split", "measured")}
+    return Done(job.store.commit(era, certificate), links, probes, ledger, gap_s)
+
+
+def _ledger(era: Era, job: Job) -> dict[str, Any]:
+    """What the start that was just proven took of the cards."""
+    job.say("ledger: the boot's log and the cards' memory")
+    facts = era.blueprint.facts
+    state = _systemd.show(job.paths.unit)
+    predicted = None if job.foretold is None else job.foretold.ledger
+    return gate_ledger(job.paths.unit, state.invocation_id, facts["env"], facts.get("cards", []), predicted)
 
 
 def _patience_s(era: Era, before: Era | None) -> int:

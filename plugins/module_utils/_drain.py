@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc
-from ansible_collections.dank.llm_fleet.plugins.module_utils._cards import holders, read_cards
+from ansible_collections.dank.llm_fleet.plugins.module_utils._cards import holders, identified, read_cards
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 
 __all__ = ["SLACK_MIB", "drain", "still_held"]
@@ -34,7 +34,7 @@ def still_held(pids: Iterable[int], port: int, cards: Sequence[Mapping[str, Any]
     ``cards`` are the entries of an endpoint's cards; a card is free when all but :data:`SLACK_MIB` of its ``free_mib``
     is. A card whose address the inventory does not know cannot be asked, and is passed over.
     """
-    cards = [card for card in cards if card.get("uuid") or card.get("pci", "unknown") != "unknown"]
+    cards = identified(cards)
     held = [f"{_who(pid)} has not ended" for pid in pids if os.path.exists(f"/proc/{pid}")]
     held += [f"port {port} is held by {_who(owner.pid)}" for owner in _proc.listeners(port)]
     states = read_cards(cards, sys=sys)

@@ -134,7 +134,7 @@ def converge(
 
     The result holds ``changed``, ``work`` (something slow is to be done), ``kind``, ``reasons``, ``diff``,
     ``flipped`` (env lines), ``fit`` (of a new era), ``endpoint`` (see ``_endpoint_look.row``), ``links``, ``probes``,
-    ``gap_s`` (how long nothing served).
+    ``ledger`` (what the boot took), ``gap_s`` (how long nothing served).
     """
     store = EraStore(paths.store)
     down = store.stood_down()
@@ -177,6 +177,7 @@ def converge(
     result["work"] = result["changed"]
     if plan.pinned and pin is not None:
         result["warnings"].append(_pin_warning(declared.name, pin, wanted.digest != target.digest))
+    foretold = None
     if plan.kind != "none":
         state = _systemd.show(paths.unit)
         if current is None:
@@ -184,7 +185,8 @@ def converge(
         gate_drop_ins(paths.unit, state, target.facts["drop_ins"])
         gate_port([paths.unit, *(rival.unit for rival in rivals)], int(target.facts["env"]["LISTEN_PORT"]))
         if plan.kind == "deploy" and restored is None:
-            result["fit"] = gate_fit(declared, asked.rung, state.main_pid)
+            foretold = gate_fit(declared, asked.rung, state.main_pid)
+            result["fit"] = foretold.told
     if check_mode or plan_only or not result["changed"]:
         state = _systemd.show(paths.unit)
         result["endpoint"] = row(current, paths.unit, state, health=health, pin=pin, links=links, probes=[])
@@ -199,7 +201,7 @@ def converge(
                 found="another era or pin",
                 remedy="Run again",
             )
-        job = Job(target, current, plan.kind == "repair", store, paths, say, rivals, result.get("fit"))
+        job = Job(target, current, plan.kind == "repair", store, paths, say, rivals, foretold)
         done = _carried_out(plan, job)
         if asked.pins:
             store.set_pin(_pin_of(asked, declared, done.era, restored_id))
@@ -218,6 +220,8 @@ def converge(
     )
     result["links"] = [link.as_dict() for link in done.links]
     result["probes"] = done.probes
+    result["ledger"] = done.ledger
+    result["warnings"] += done.ledger.get("differences", [])
     result["gap_s"] = result["endpoint"]["gap_s"] = done.gap_s
     return result
 
@@ -225,7 +229,7 @@ def converge(
 def _carried_out(plan: Plan, job: Job) -> Done:
     if plan.kind == "none":
         assert job.current is not None  # decide() never answers none without a current era
-        return Done(job.current, truth_of(job.current, job.paths)[0], [], 0.0)
+        return Done(job.current, truth_of(job.current, job.paths)[0], [], {}, 0.0)
     try:
         return carry_out(job)
     except FleetError as exc:

@@ -196,6 +196,13 @@ fit:
   description: The memory that a new era will take, as M(dank.llm_fleet.fit_info) returns it.
   returned: when a new era is to be deployed
   type: dict
+ledger:
+  description:
+    - What the boot took.
+    - C(free_mib) by card, from its driver; C(measured) by card, the terms that only a boot can tell, as O(measured) takes
+      them; C(differences) between the boot's log and RV(fit), in words.
+  returned: when the endpoint was started
+  type: dict
 pruned:
   description: The ids of eras that were removed.
   returned: when something was done

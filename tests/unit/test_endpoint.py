@@ -20,7 +20,9 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look impo
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_plan import Plan, decide
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import Foretold
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock
+from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines import CardLedger, Ledger
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import Verdict
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
 from test_truth import STATE
@@ -148,6 +150,7 @@ class Host:
             "put_files": put,
             "remove_files": step("remove"),
             "prove": prove,
+            "gate_ledger": self.ledger,
         }.items():
             monkeypatch.setattr(_deploy, name, value)
         monkeypatch.setattr(_systemd, "show", lambda _unit: self.state)
@@ -157,11 +160,18 @@ class Host:
         monkeypatch.setattr(_systemd, "stop_and_disable", lambda unit, **_kw: self.done.append(f"disable {unit}"))
         monkeypatch.setattr(_endpoint_look._proc, "resident_bytes", lambda _pid: 3 * 2**20)
 
-    def fit(self, _declared: Declared, rung: str | None, leaving: int | None) -> dict[str, Any]:
+    def fit(self, _declared: Declared, rung: str | None, leaving: int | None) -> Foretold:
         self.fits.append((rung, leaving))
         if "fit" in self.faults:
             raise self.faults["fit"]
-        return {"fits": True, "cards": [], "host": {"total_mib": 5.0}, "split": [], "measured": None, "advice": []}
+        told = {"fits": True, "cards": [], "host": {"total_mib": 5.0}, "split": [], "measured": None, "advice": []}
+        return Foretold(told, Ledger((), CardLedger("host"), (), 256, 256, ()))
+
+    def ledger(self, unit: str, _id: str, _env: Any, _cards: Any, predicted: Ledger | None) -> dict[str, Any]:
+        self.done.append("ledger")
+        if "ledger" in self.faults:
+            raise self.faults["ledger"]
+        return {"differences": [] if predicted is None else ["kv on the host: 1 MiB, not 2"]}
 
     def run(self, **options: Any) -> dict[str, Any]:
         self.done.clear()
@@ -181,7 +191,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blueprint: Callable[..
     return made
 
 
-DEPLOY_ONE = ["gate port", "verify", "put one", "restart", "prove one"]
+DEPLOY_ONE = ["gate port", "verify", "put one", "restart", "prove one", "ledger"]
 
 
 def test_first_deploy_and_a_second_run(host: Host) -> None:
@@ -195,6 +205,8 @@ def test_first_deploy_and_a_second_run(host: Host) -> None:
     assert era.meta["certificate"]["truth"] == [{"name": "slots", "ok": True, "expected": 2, "found": 2}]
     assert (result["endpoint"]["era"], result["probes"][0]["probe"]) == (era.id, "chat")
     assert "+TAG=one" in result["flipped"]
+    assert era.meta["certificate"]["ledger"] == result["ledger"]
+    assert result["warnings"] == ["kv on the host: 1 MiB, not 2"]
     again = host.run()
     assert (again["changed"], again["work"], again["kind"], again["diff"]) == (False, False, "none", [])
     assert host.done == []
@@ -380,7 +392,7 @@ def test_a_rival_makes_way(host: Host, rival: EraStore) -> None:
     told = host.run(check_mode=True)
     assert told["reasons"] == ["first deploy", "other makes way"]
     result = host.run()
-    assert host.done == ["gate port", "verify", "put one", "stop other", "restart", "prove one"]
+    assert host.done == ["gate port", "verify", "put one", "stop other", "restart", "prove one", "ledger"]
     assert result["gap_s"] >= 0
     assert rival.stood_down() is None  # the inventory has it so
     host.standing = set()
@@ -441,6 +453,16 @@ def test_a_failed_proof_goes_back_to_the_last_era(host: Host, fault: Exception) 
     assert host.store.current() == one
     states = {host.store.load(name).state for name in os.listdir(os.path.join(host.paths.store, "eras"))}
     assert states == {"certified", "failed"}
+
+
+def test_a_card_that_is_too_full_goes_back_too(host: Host) -> None:
+    host.run()
+    host.tag = "two"
+    host.faults["ledger"] = FleetError("card rtx is too full", gate="floor")
+    with pytest.raises(FleetError, match="too full"):
+        host.run()
+    assert host.done[-5:] == ["prove two", "ledger", "put one", "restart", "prove one"]
+    assert host.serves == "one"
 
 
 def test_a_failed_rung_pins_nothing(host: Host) -> None:
