@@ -199,8 +199,8 @@ fit:
 ledger:
   description:
     - What the boot took.
-    - C(free_mib) by card, from its driver; C(measured) by card, the terms that only a boot can tell, as O(measured) takes
-      them; C(differences) between the boot's log and RV(fit), in words.
+    - C(free_mib) by card, from its driver. C(measured) by card, the terms that only a boot can tell, as O(measured)
+      takes them. C(differences) between the boot's log and RV(fit), in words.
   returned: when the endpoint was started
   type: dict
 pruned:
