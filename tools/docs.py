@@ -262,6 +262,8 @@ def inventory_page() -> str:
         field_table("CLIENT", schema.CLIENT),
         "### chat\n",
         field_table("CHAT", schema.CHAT),
+        "### measured\n",
+        field_table("MEASURED", schema.MEASURED),
         "## llm_cards\n",
         "Name of the card to:\n",
         field_table("CARD", schema.CARD),

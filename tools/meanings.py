@@ -13,7 +13,8 @@ MEANINGS: dict[str, dict[str, str]] = {
         "commit": "The commit that it was built from, for the record",
         "source": "Where it comes from; see below",
         "cmake": "CMake options, name to value",
-        "targets": "CMake targets to build; `llama-server` serves",
+        "targets": "CMake targets to build; `llama-server` serves, `llama-fit-params` is asked for a second opinion",
+        "ggml_types": "Ids of tensor types that it knows, as a fork may, beside those of llama.cpp",
     },
     "SOURCES": {
         "urls": "`file://`, `http://` or `https://` URLs, in order of preference",
@@ -49,6 +50,17 @@ MEANINGS: dict[str, dict[str, str]] = {
         "deadline_s": "Seconds from the start until `/health` must answer 200 (default 300)",
         "drop_ins": "Paths of the unit's drop-ins that are wanted; any other is refused",
         "chat": "How the chat probe asks; see below",
+        "api_key_file": "A file of root's on the host with the API key, which systemd hands to the server alone",
+        "keep_eras": "How many eras to keep (default 10)",
+        "measured": "Memory figures of boots, which hold for one shape each; see below",
+    },
+    "MEASURED": {
+        "name": "What the figures are called where they are used",
+        "runtime": "The runtime of that boot (default: the endpoint's)",
+        "payload": "The payload of that boot (default: the endpoint's)",
+        "env": "The env lines of that boot that differ from the endpoint's",
+        "cards": "By card, or `host`: `compute_mib`, `draft_compute_mib`, `projector_compute_mib`, `driver_mib` or, "
+        "alone, `total_mib`",
     },
     "CLIENT": {
         "context_window": "Tokens that one conversation may have; must equal the window of a slot",

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -23,18 +23,19 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf_errors import
     ShardMissing,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf_source import is_url
+from ansible_collections.dank.llm_fleet.plugins.module_utils._kinship import KINSHIP_KEYS, Relation, require_kinship
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import MIB, Card
 
-__all__ = ["Unread", "boot_of", "derived_env", "host_card", "measured_of", "places", "read_first", "read_once"]
+__all__ = ["Unread", "boot_of", "derived_env", "host_card", "kin", "measured_of", "places", "read_first", "read_once"]
 
 # The env key of each file and its part in a Boot.
 _FILES = {"MODEL_FILE": "model", "SPEC_DRAFT_MODEL": "drafter", "MMPROJ_FILE": "mmproj", "LORA_FILE": "lora"}
 
 
 @cache
-def read_once(place: str) -> Gguf:
-    """A header by path or URL, read once for all rungs."""
-    return read_gguf(place)
+def read_once(place: str, vocabulary: bool = False) -> Gguf:
+    """A header by path or URL, read once for all rungs; with its ``vocabulary`` where a drafter is held against it."""
+    return read_gguf(place, whole=KINSHIP_KEYS if vocabulary else ())
 
 
 def places(path: str, files: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -55,7 +56,7 @@ class Unread(FleetError):
     """The header is not to be had, now; nothing is known against the file."""
 
 
-def read_first(found: Sequence[str], read: Callable[[str], Gguf]) -> Gguf:
+def read_first(found: Sequence[str], vocabulary: bool, read: Callable[[str, bool], Gguf]) -> Gguf:
     """The header from the first place that gives it; Unread with what each said where none does.
 
     A header at an address that is unsound is a GgufError; a file on this host may yet be fetched anew.
@@ -63,7 +64,7 @@ def read_first(found: Sequence[str], read: Callable[[str], Gguf]) -> Gguf:
     said = []
     for place in found:
         try:
-            return read(place)
+            return read(place, vocabulary)
         except (SourceError, RangesUnsupported, ChangedWhileRead, ShardMissing) as exc:
             said.append(exc.message.rstrip("."))
         except GgufError as exc:
@@ -119,12 +120,28 @@ def host_card(leaving: int | None = None, floor_mib: float = 0.0) -> Card:
     return Card("host", free / MIB, floor_mib)
 
 
+def kin(boot: Boot, ggml_types: Collection[int] = ()) -> list[Relation]:
+    """What holds the boot's files together (see ``_kinship``); a FleetError at the first that does not.
+
+    Only what the shape arms counts: a drafter's file that is not loaded is not held against anything.
+    """
+    return require_kinship(
+        boot.model,
+        mmproj=boot.mmproj,
+        drafter=boot.drafter,
+        lora=boot.lora,
+        spec_types=boot.shape.spec_types,
+        runtime=boot.runtime or "the engine",
+        runtime_types=ggml_types,
+    )
+
+
 def boot_of(
     entry: Mapping[str, Any],
     env: Mapping[str, Any],
     *,
     host: Card | None = None,
-    read: Callable[[str], Gguf] = read_once,
+    read: Callable[[str, bool], Gguf] = read_once,
 ) -> Boot:
     """The boot of an endpoint's entry under ``env`` (the entry's own lines, or with a rung's over them).
 
@@ -133,7 +150,10 @@ def boot_of(
     lines = derived_env(entry, env)
     cards = entry.get("cards") or ()
     paths = _loaded(lines)
-    headers = {role: read_first(places(path, entry["payload"]["files"]), read) for role, path in paths.items()}
+    headers = {
+        role: read_first(places(path, entry["payload"]["files"]), "drafter" in paths, read)
+        for role, path in paths.items()
+    }
     return Boot(
         shape=shape_of_env(lines, cards),
         cards=cards_of(lines, cards),

@@ -21,6 +21,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_endpoint impor
     Unread,
     boot_of,
     host_card,
+    kin,
     read_first,
     read_once,
 )
@@ -76,7 +77,7 @@ def _plain_boot(params: Mapping[str, Any], host: Card) -> Boot:
     """The boot of a model and settings given one by one."""
     shape = _shape(params)
     files = {role: params[role] for role in ("model", "drafter", "mmproj", "lora") if params[role]}
-    headers = {role: read_first([place], read_once) for role, place in files.items()}
+    headers = {role: read_first([place], "drafter" in files, read_once) for role, place in files.items()}
     cards = tuple(Card(card["name"], card["free_mib"], card["floor_mib"]) for card in params["cards"])
     loads, devices = frozenset(files.items()), tuple(card.name for card in cards)
     measured = tuple(
@@ -117,11 +118,15 @@ def ask(params: Mapping[str, Any]) -> dict[str, Any]:
         boot = boot_of(params, params["env"], host=host)
         for rung, lines in params["rungs"].items():
             try:
-                rungs[rung] = answer(boot_of(params, {**params["env"], **lines}, host=host))
+                other = boot_of(params, {**params["env"], **lines}, host=host)
+                if params["kinship"]:
+                    kin(other, params["ggml_types"])
+                rungs[rung] = answer(other)
             except FleetError as exc:  # a rung that cannot be is an answer; the declared shape has to be one
                 rungs[rung] = {"fits": None if isinstance(exc, Unread) else False, "error": exc.message}
     boot, near = _chosen(boot, params)
+    relations = kin(boot, params["ggml_types"]) if params["kinship"] else []
     told = answer(boot, near=near)
     if params["required"]:
         require_room(params["name"], told)
-    return {"name": params["name"], "fit": told, "rungs": rungs, "kinship": []}
+    return {"name": params["name"], "fit": told, "rungs": rungs, "kinship": [one.as_dict() for one in relations]}

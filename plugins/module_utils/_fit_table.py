@@ -87,6 +87,8 @@ def fit_lines(name: str, told: Mapping[str, Any]) -> list[str]:
         extra = []
         if fit["measured"]:
             extra.append(f"with figures measured at this shape: {fit['measured']}")
+        if fit["neighbours"]:
+            extra.append(f"TENSOR_SPLIT={','.join(map(str, fit['split']))} leaves most room")
         for one in fit["neighbours"]:
             left = ", ".join(f"{mib:,.0f} on {card}" for card, mib in one["free_after_mib"].items())
             extra.append(f"TENSOR_SPLIT={','.join(map(str, one['split']))} would leave {left} MiB")

@@ -149,6 +149,8 @@ ENDPOINT = {
     "drop_ins": _texts(),
     "chat": _table(),
     "measured": _items(),
+    "api_key_file": _path(),
+    "keep_eras": _count(),
 }
 MEASURED = {
     "name": _text(),

@@ -38,8 +38,8 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_weights imp
     Size,
     Weights,
     adapter_pairs,
-    has_mtp_head,
     projector_size,
+    require_source,
     weights,
 )
 
@@ -129,7 +129,7 @@ class Plan:
             raise FleetError("model", expected="a model that stands alone", found=f"a {known.architecture} drafter")
         room = context(shape, known.trained)
         armed = shape.drafter_type
-        _check_drafter(shape, model, known, drafter)
+        require_source(armed, model, known.layers_all, known.nextn, drafter=drafter is not None)
         rollback = shape.spec_draft_n_max if known.rollback and armed not in (None, "draft-simple") else 0
         device = bool(cards)
         held = weights(model, known, mtp=armed == "draft-mtp")
@@ -268,22 +268,6 @@ def _check_cards(cards: tuple[Card, ...], shape: Shape) -> None:
             raise FleetError("draft_cards", expected=" or ".join(names), found=name)
     if shape.tensor_split is not None and cards and len(shape.tensor_split) < len(cards):
         raise FleetError("tensor_split", expected=f"{len(cards)} numbers, one a card", found=list(shape.tensor_split))
-
-
-def _check_drafter(shape: Shape, model: Header, known: Facts, drafter: Header | None) -> None:
-    armed = shape.drafter_type
-    if armed == "draft-mtp":
-        if drafter is not None:
-            raise FleetError("spec_type draft-mtp", expected="no drafter file beside it", found="one")
-        if not has_mtp_head(model, known):
-            raise FleetError(
-                "spec_type draft-mtp",
-                expected="nextn tensors in the model's file",
-                found=f"nextn_predict_layers {known.nextn} and no head's tensors",
-                remedy="Take a file that was converted with its MTP head, or set SPEC_TYPE=none",
-            )
-    elif armed is not None and drafter is None:
-        raise FleetError(f"spec_type {armed}", expected="a drafter file", found="none")
 
 
 def _mtp_part(target: _Part, shape: Shape) -> _Part:

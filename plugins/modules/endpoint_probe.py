@@ -53,7 +53,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import api_of
-from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint import require_era
+from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import require_era
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._module import run_module
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import CHAT_PROMPT, probe_chat

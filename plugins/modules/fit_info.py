@@ -165,6 +165,9 @@ options:
       index:
         description: Its number among the vendor's cards.
         type: int
+      pci:
+        description: Its PCI address.
+        type: str
       uuid:
         description: Its UUID.
         type: str
@@ -189,8 +192,8 @@ options:
         description: The payload's name, where it is not that of O(payload).
         type: str
       cards:
-        description: By card a dictionary of C(compute_mib), C(draft_compute_mib), C(projector_compute_mib),
-          C(driver_mib) or, alone, C(total_mib).
+        description: By card, or C(host), a dictionary of C(compute_mib), C(draft_compute_mib),
+          C(projector_compute_mib), C(driver_mib) or, alone, C(total_mib).
         type: dict
         required: true
   host_floor_mib:
@@ -294,6 +297,7 @@ _CARD = {
     "floor_mib": {"type": "float", "default": 0},
     "vendor": {"type": "str", "choices": ["amd", "nvidia"]},
     "index": {"type": "int"},
+    "pci": {"type": "str"},
     "uuid": {"type": "str"},
 }
 

@@ -91,10 +91,11 @@ def blueprint() -> Callable[..., Blueprint]:
             "TAG": tag,
         }
         whole = {
+            "engine": "llamacpp",
             "env": env,
             "argv": ["/opt/rt/bin/llama-server", "--port", "18080"],
             "shape": {"ctx_size": 4096, "parallel": 2, "ctx_per_slot": 2048},
-            "runtime": {"name": "cpu", "digest": "d" * 64},
+            "runtime": {"name": "cpu", "digest": "d" * 64, "version": "b1", "path": "/opt/rt"},
             "payload": {"name": "smol", "files": []},
             "deadline_s": 5,
             "settle_s": 0.0,

@@ -25,7 +25,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_endpoint impor
     read_once,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import gate_fit
-from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf import read_gguf
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf import Gguf, read_gguf
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf_errors import NotGguf
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import MIB, Card, Shape
 from fits import PROJECTOR, RTX3090, ZEALOT_ENV, adapter, entry, owners, payload, reads
@@ -54,6 +54,10 @@ def nobody() -> str:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{found.getsockname()[1]}"
+
+
+def read(place: str, _vocabulary: bool) -> Gguf:
+    return read_gguf(place)
 
 
 def toy(folder: Path, *urls: str) -> dict[str, Any]:
@@ -102,20 +106,20 @@ SET = w.shards([[w.T("a")], [w.T("b")]])
 def test_an_unsound_file_on_this_host_may_be_fetched_anew(there: bytes, tmp_path: Path, server: RangeServer) -> None:
     (tmp_path / "m.gguf").write_bytes(there)
     found = places(str(tmp_path / "m.gguf"), toy(tmp_path, server.url())["payload"]["files"])
-    assert read_first(found, read_gguf).file_bytes == len(TOY)
+    assert read_first(found, False, read).file_bytes == len(TOY)
     with pytest.raises(Unread, match=r"the header of m\.gguf cannot be read"):
-        read_first(found[:1], read_gguf)
+        read_first(found[:1], False, read)
 
 
 def test_a_set_of_shards_that_is_fetched_in_part_is_not_read_yet(tmp_path: Path) -> None:
     (tmp_path / "m-00001-of-00002.gguf").write_bytes(SET[0])
     with pytest.raises(Unread, match="shard 2 of 2 is missing"):
-        read_first([str(tmp_path / "m-00001-of-00002.gguf")], read_gguf)
+        read_first([str(tmp_path / "m-00001-of-00002.gguf")], False, read)
 
 
 def test_an_unsound_header_at_an_address_is_a_refusal(server: RangeServer) -> None:
     with pytest.raises(NotGguf):
-        read_first([server.url("good", "other.gguf"), server.url()], read_gguf)
+        read_first([server.url("good", "other.gguf"), server.url()], False, read)
 
 
 # What is loaded.
@@ -142,7 +146,7 @@ def test_files(lines: dict[str, Any], loaded: set[str], tmp_path: Path) -> None:
         (tmp_path / name).touch()
     asked = []
 
-    def read(place: str) -> Any:
+    def read(place: str, _vocabulary: bool) -> Any:
         asked.append(Path(place).name)
         return header(NINE)
 
@@ -157,7 +161,7 @@ def test_unsound_lines_are_refused_before_a_header_is_read(tmp_path: Path) -> No
         ({"NLG": 1}, "NLG is no key"),
     ):
         with pytest.raises(FleetError, match=match):
-            boot_of(toy(tmp_path), {**TOY_ENV, **lines}, read=lambda _place: pytest.fail("read"))
+            boot_of(toy(tmp_path), {**TOY_ENV, **lines}, read=lambda _place, _vocabulary: pytest.fail("read"))
 
 
 # Measured entries.
@@ -290,8 +294,11 @@ def test_the_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = [{"cards": {"rtx3090": {"driver_mib": 250}}}]
     told = {**entry(tmp_path), "engine": "llamacpp", "rungs": rungs, "measured": measured}
     declared = Declared.from_entry(told, "#!/bin/bash\n")
-    fit = gate_fit(declared, None, None)
+    foretold = gate_fit(declared, None, None)
+    fit = foretold.told
     assert (fit["fits"], fit["measured"], fit["host"]["free_mib"]) == (True, "measured[0]", 5000)
+    # A boot's log is held against formulas: it tells no driver's figure.
+    assert foretold.ledger is not None and (foretold.ledger.cards[0].driver, fit["cards"][0]["driver_mib"]) == (0, 250)
     with pytest.raises(
         FleetError, match=r"(?s)endpoint chat does not fit card rtx3090.*CACHE_TYPE_V=q8_0 is enough"
     ) as caught:
@@ -301,7 +308,26 @@ def test_the_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_proc, "anonymous_bytes", lambda _pid: 4500 * MIB)
     with pytest.raises(FleetError, match="endpoint chat does not fit the host"):
         gate_fit(declared, None, None)
-    assert gate_fit(declared, None, 7)["fits"]
+    assert gate_fit(declared, None, 7).told["fits"]
+
+
+def test_the_gate_of_a_boot_of_which_only_totals_are_known(tmp_path: Path) -> None:
+    measured = [{"env": {"SPLIT_MODE": "row"}, "cards": {"rtx3090": {"total_mib": 20000}}}]
+    told = {**entry(tmp_path), "engine": "llamacpp", "rungs": {"row": {"SPLIT_MODE": "row"}}, "measured": measured}
+    foretold = gate_fit(Declared.from_entry(told, "#!/bin/bash\n"), "row", None)
+    assert (foretold.told["cards"][0]["total_mib"], foretold.ledger) == (20000, None)
+
+
+def test_the_gate_asks_for_kinship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_proc, "available_bytes", lambda: 64000 * MIB)
+    for name in ("toy.gguf", "toy-mmproj.gguf", "toy-lora-yes.gguf"):
+        (tmp_path / name).write_bytes((MODELS / name).read_bytes())
+    held = payload(tmp_path, model="toy.gguf", mmproj="toy-mmproj.gguf", lora="toy-lora-yes.gguf")
+    told = {**toy(tmp_path), "engine": "llamacpp", "payload": held}
+    assert gate_fit(Declared.from_entry(told, "#!/bin/bash\n"), None, None).told["fits"]
+    told["payload"] = payload(tmp_path, model="toy.gguf", mmproj="toy-lora-yes.gguf")
+    with pytest.raises(FleetError, match="expected a projector"):
+        gate_fit(Declared.from_entry(told, "#!/bin/bash\n"), None, None)
 
 
 def test_a_boot_without_cards_is_held_against_the_host(tmp_path: Path) -> None:

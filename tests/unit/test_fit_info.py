@@ -70,6 +70,7 @@ def test_a_model_and_its_settings(ask: Ask, tmp_path: Path) -> None:
         gpu_layers=20,
         backend="hip",
         cards=PAIR,
+        kinship=False,
     )
     batches, drafts = (256, 1024), ("draft-simple", 5, "q8_0", "q4_0", ("b",))
     shape = Shape(16384, 2, "q8_0", "bf16", *batches, (3.0, 1.5), "layer", True, "auto", *drafts, 20, True, "hip")
@@ -119,6 +120,21 @@ def test_an_endpoint_and_its_rungs(ask: Ask, tmp_path: Path) -> None:
     assert told["rungs"]["exact_v"]["measured"] == "measured[0]"
     assert "eye.gguf cannot be read" in told["rungs"]["sighted"]["error"]
     assert ask(**of(here, env=env, required=True, rungs=rungs))["fit"]["fits"]
+
+
+def test_files_that_do_not_belong_together(ask: Ask, tmp_path: Path) -> None:
+    asked = {"model": sparse(tmp_path, LLAMA), "drafter": sparse(tmp_path, SWA), "spec_type": "draft-simple"}
+    told = ask(**asked, cards=PAIR)
+    assert told["failed"] and "drafter" in told["msg"]
+    assert "fit" in ask(**asked, cards=PAIR, kinship=False)
+    assert [one["ok"] for one in ask(model=asked["model"], cards=PAIR)["kinship"]][:1] == [True]
+    # Nor does a rung fit that arms such a drafter.
+    here = entry(tmp_path, payload=payload(tmp_path, model=f"{NINE}.gguf", drafter=f"{LLAMA}.gguf"))
+    told = ask(**of(here, rungs={"beside": {"SPEC_TYPE": "draft-simple"}}))
+    assert told["fit"]["fits"] and not told["rungs"]["beside"]["fits"]
+    assert "drafter" in told["rungs"]["beside"]["error"]
+    told = ask(**of(here, rungs={"beside": {"SPEC_TYPE": "draft-simple"}}, kinship=False))
+    assert "cards" in told["rungs"]["beside"]
 
 
 def test_a_split_in_the_place_of_the_endpoints(ask: Ask, tmp_path: Path) -> None:

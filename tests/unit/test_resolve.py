@@ -63,7 +63,15 @@ def test_cards_become_what_the_engine_may_take_of_them() -> None:
     chat, code = resolve(endpoints, RUNTIMES, PAYLOADS, cards=CARDS)["endpoints"]
     assert chat["cards"] == [
         {"name": "right", "vendor": "amd", "index": 0, "floor_mib": 0, "free_mib": 32624},
-        {"name": "left", "vendor": "amd", "index": 1, "uuid": "GPU-a", "floor_mib": 1536, "free_mib": 32000},
+        {
+            "name": "left",
+            "vendor": "amd",
+            "index": 1,
+            "pci": "0000:03:00.0",
+            "uuid": "GPU-a",
+            "floor_mib": 1536,
+            "free_mib": 32000,
+        },
     ]
     assert code["cards"] == []
     assert resolve(endpoints, RUNTIMES, PAYLOADS)["endpoints"][0]["cards"] == ["right", "left"]
