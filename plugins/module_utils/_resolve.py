@@ -37,8 +37,11 @@ def _card(cards: Mapping[str, Any], endpoint: Mapping[str, Any], name: str) -> d
             remedy=f"Mend llm_endpoints.{owner}.cards, or declare it under llm_cards",
         )
     card = cards[name]
+    free = card.get("addressable_mib") or card.get("total_mib")
+    if free is None:
+        raise FleetError(f"llm_cards.{name}", expected="total_mib, or addressable_mib", found="neither")
     told = {key: card[key] for key in ("vendor", "index", "pci", "uuid", "floor_mib") if key in card}
-    return {"name": name, **told, "free_mib": card.get("addressable_mib", card["total_mib"])}
+    return {"name": name, **told, "free_mib": free}
 
 
 def _wants(entry: Mapping[str, Any]) -> set[tuple[str, str]]:
