@@ -322,7 +322,7 @@ def _go_back(failed: Era, current: Era | None, paths: Paths, say: Say, fault: Fl
     try:
         put_files(current.blueprint, paths)
         _systemd.restart(paths.unit, timeout_s=_restart_s(current, failed))
-        prove(current, paths, say, fresh=True)
+        prove(current, paths, say, fresh=True, expired=())  # it is certified: what it can do was seen
     except (FleetError, OSError) as second:
         raise FleetError(
             f"{fault.message} And the last certified era {current.id} does not serve either: {second}",
