@@ -49,7 +49,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "client": "What its clients were promised; see below",
         "deadline_s": "Seconds from the start until `/health` must answer 200 (default 300)",
         "drop_ins": "Paths of the unit's drop-ins that are wanted; any other is refused",
-        "chat": "How the chat probe asks; see below",
+        "probes": "What it must be seen to do beside what follows from `env` and `client`; see below",
         "api_key_file": "A file of root's on the host with the API key, which systemd hands to the server alone",
         "keep_eras": "How many eras to keep (default 10)",
         "measured": "Memory figures of boots, which hold for one shape each; see below",
@@ -71,9 +71,31 @@ MEANINGS: dict[str, dict[str, str]] = {
         "sampling": "What a client sends as sampling",
         "rungs": "The window on each rung that has a smaller one",
     },
-    "CHAT": {
-        "max_tokens": "The most tokens that the answer may take; thinking counts (default 64)",
-        "timeout_s": "Seconds until the answer must be there (default 120)",
+    "PROBES": {
+        "capabilities": "What it can do and the env does not tell, such as `tools`",
+        "without": "What is not asked of it although the env or the client tells it",
+        "max_tokens": "The most tokens that an answer may take; thinking counts (default 64)",
+        "larger_max_tokens": "The same where thinking must fit in, and for the one retry of `chat` (default 1024)",
+        "timeout_s": "Seconds until a whole answer must be there (default 120)",
+        "acceptance": "The least shares of drafted tokens that are accepted; see below",
+        "adapter": "A prompt that the adapter answers otherwise; see below",
+        "custom": "Probes of your own; see below",
+    },
+    "ACCEPTANCE": {
+        "drafting": "Of a drafter, in each slot (default 0.1)",
+        "ngram": "Of n-grams, on text that comes again (default 0.5)",
+    },
+    "ADAPTER": {
+        "prompt": "What to ask, at temperature 0",
+        "marker": "Words that the answer holds as served, and not with the adapter at scale 0",
+        "without": "Words that the answer holds with the adapter at scale 0",
+    },
+    "CUSTOM": {
+        "name": "Its name; in results it is `custom:NAME`",
+        "body": "The chat request; `model`, `temperature: 0` and `max_tokens` are added where it lacks them",
+        "expect": "JMESPath on the answer, one or several; what is false, null or empty fails",
+        "max_tokens": "The most tokens of the answer (default the probes' `max_tokens`)",
+        "timeout_s": "Seconds until the answer must be there (default the probes' `timeout_s`)",
     },
     "CARD": {
         "vendor": "Who made it",

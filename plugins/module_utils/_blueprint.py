@@ -18,10 +18,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_jso
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import UnitSpec, render
 from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, hash_file, read_stamp
 
-__all__ = ["DEFAULT_CHAT", "Declared", "Paths", "draw", "dry_run", "effective_env", "find_runtime", "redraw"]
-
-# Thinking counts against max_tokens; a small model answers the probe's question in a few.
-DEFAULT_CHAT = {"max_tokens": 64, "timeout_s": 120}
+__all__ = ["Declared", "Paths", "draw", "dry_run", "effective_env", "find_runtime", "redraw"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,8 @@ class Declared:
 
     ``cards``, ``measured`` and ``ggml_types`` tell whether it fits (see ``_fit_endpoint``); of what is deployed, the
     cards decide which devices the unit may open. ``api_key_file`` is a file of root's that systemd hands to the server.
-    ``rivals`` are endpoints of this host that want the same port or card and make way when this one serves.
+    ``client`` and ``probes`` say what it must be seen to do (see ``_probe_declare``). ``rivals`` are endpoints of this
+    host that want the same port or card and make way when this one serves.
     """
 
     name: str
@@ -84,7 +82,8 @@ class Declared:
     rungs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     deadline_s: int = 300
     settle_s: float = 2.0
-    chat: Mapping[str, Any] = field(default_factory=dict)
+    client: Mapping[str, Any] = field(default_factory=dict)
+    probes: Mapping[str, Any] = field(default_factory=dict)
     drop_ins: Sequence[str] = ()
     cards: Sequence[Mapping[str, Any]] = ()
     measured: Sequence[Mapping[str, Any]] = ()
@@ -100,7 +99,6 @@ class Declared:
         """From an entry of ``llm_endpoints`` (or a module's parameters); what it leaves out keeps its default."""
         known = {one.name for one in fields(cls)} - {"launcher"}
         given = {key: value for key, value in entry.items() if key in known and value is not None}
-        given["chat"] = {**DEFAULT_CHAT, **given.get("chat", {})}
         return cls(launcher=launcher, **{"user": "llm", **given})
 
 
@@ -253,7 +251,8 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
         "deadline_s": declared.deadline_s,
         "settle_s": declared.settle_s,
         "timeout_stop_s": declared.timeout_stop_s,
-        "chat": dict(declared.chat),
+        "client": dict(declared.client),
+        "probes": dict(declared.probes),
         "drop_ins": list(declared.drop_ins),
         "cards": [dict(card) for card in declared.cards],
         "rung": rung,

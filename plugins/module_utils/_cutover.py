@@ -19,7 +19,14 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._drain import drain
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import atomic_write, make_dirs, read_optional
-from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import Verdict, probe_chat
+from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import (
+    Verdict,
+    declare,
+    probes_of,
+    require_probes,
+    run,
+    select,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, chain, observe, require
 
 __all__ = [
@@ -230,10 +237,13 @@ def await_health(unit: str, api: Api, deadline_s: float, say: Say, *, engine: st
         time.sleep(0.1 if waited < 5 else 1.0)
 
 
-def prove(era: Era, paths: Paths, say: Say, *, fresh: bool) -> tuple[list[Link], list[Verdict]]:
-    """Health, the chain of truth, the chat probe; ``fresh`` also holds the start to be the same one afterwards.
+def prove(
+    era: Era, paths: Paths, say: Say, *, fresh: bool, expired: Collection[str] | None = None
+) -> tuple[list[Link], list[Verdict]]:
+    """Health, the chain of truth, the probes; ``fresh`` also holds the start to be the same one afterwards.
 
-    Raises a FleetError at the first broken link or failed probe.
+    ``expired`` names the probes that lost their proof, None all (see ``_probe.select``). Raises a FleetError at the
+    first broken link or failed probe.
     """
     facts = era.blueprint.facts
     api = api_of(facts["env"])
@@ -243,20 +253,12 @@ def prove(era: Era, paths: Paths, say: Say, *, fresh: bool) -> tuple[list[Link],
         era, paths.unit, paths.unit_file, observe(paths.unit, paths.unit_file, paths.env_file, api), facts["drop_ins"]
     )
     require(links, paths.endpoint)
-    say("probe: chat")
-    chat = facts["chat"]
-    verdict = probe_chat(api, facts["env"]["ALIAS"], max_tokens=chat["max_tokens"], timeout_s=chat["timeout_s"])
-    if not verdict.ok:
-        raise FleetError(
-            f"probe chat of {paths.unit}",
-            expected="a non-empty answer",
-            found=verdict.evidence,
-            gate="probes",
-            probes=[verdict.as_dict()],
-        )
+    declared = declare(facts)
+    verdicts = run(api, declared, select(probes_of(declared), expired), stop=True, say=say)
+    require_probes(verdicts, paths.unit)
     if fresh:
         _hold(paths.unit, before, facts["settle_s"], say, engine=facts["engine"])
-    return links, [verdict]
+    return links, verdicts
 
 
 def _hold(unit: str, before: _systemd.UnitState, settle_s: float, say: Say, *, engine: str) -> None:

@@ -182,7 +182,7 @@ class Boot:
                 label = name.removesuffix("_mib")
                 lines.append(Line(label, term, card, round(value * MIB), "measured", found.name))
         counted = set()
-        if any({"projector_compute_mib", "total_mib"} & set(terms) for terms in told.values()):
+        if {"projector_compute_mib", "total_mib"} & set(told.get(self.devices[0] if self.devices else None, {})):
             counted.add(PROJECTOR_NOTE)
         if all({"driver_mib", "total_mib"} & set(told.get(name, {})) for name in self.devices):
             counted.add(DRIVER_NOTE)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec, _proc
@@ -56,7 +56,7 @@ class Unread(FleetError):
     """The header is not to be had, now; nothing is known against the file."""
 
 
-def read_first(found: Sequence[str], vocabulary: bool, read: Callable[[str, bool], Gguf]) -> Gguf:
+def read_first(found: Sequence[str], read: Callable[[str], Gguf]) -> Gguf:
     """The header from the first place that gives it; Unread with what each said where none does.
 
     A header at an address that is unsound is a GgufError; a file on this host may yet be fetched anew.
@@ -64,7 +64,7 @@ def read_first(found: Sequence[str], vocabulary: bool, read: Callable[[str, bool
     said = []
     for place in found:
         try:
-            return read(place, vocabulary)
+            return read(place)
         except (SourceError, RangesUnsupported, ChangedWhileRead, ShardMissing) as exc:
             said.append(exc.message.rstrip("."))
         except GgufError as exc:
@@ -141,7 +141,7 @@ def boot_of(
     env: Mapping[str, Any],
     *,
     host: Card | None = None,
-    read: Callable[[str, bool], Gguf] = read_once,
+    read: Callable[[str], Gguf] | None = None,
 ) -> Boot:
     """The boot of an endpoint's entry under ``env`` (the entry's own lines, or with a rung's over them).
 
@@ -150,10 +150,8 @@ def boot_of(
     lines = derived_env(entry, env)
     cards = entry.get("cards") or ()
     paths = _loaded(lines)
-    headers = {
-        role: read_first(places(path, entry["payload"]["files"]), "drafter" in paths, read)
-        for role, path in paths.items()
-    }
+    read = read or partial(read_once, vocabulary="drafter" in paths)
+    headers = {role: read_first(places(path, entry["payload"]["files"]), read) for role, path in paths.items()}
     return Boot(
         shape=shape_of_env(lines, cards),
         cards=cards_of(lines, cards),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
@@ -77,7 +78,8 @@ def _plain_boot(params: Mapping[str, Any], host: Card) -> Boot:
     """The boot of a model and settings given one by one."""
     shape = _shape(params)
     files = {role: params[role] for role in ("model", "drafter", "mmproj", "lora") if params[role]}
-    headers = {role: read_first([place], "drafter" in files, read_once) for role, place in files.items()}
+    read = partial(read_once, vocabulary="drafter" in files)
+    headers = {role: read_first([place], read) for role, place in files.items()}
     cards = tuple(Card(card["name"], card["free_mib"], card["floor_mib"]) for card in params["cards"])
     loads, devices = frozenset(files.items()), tuple(card.name for card in cards)
     measured = tuple(

@@ -13,9 +13,9 @@ from typing import Any
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_boot import HOST, faults_of_terms
+from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_probes import probe_problems
 from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_schema import (
     CARD,
-    CHAT,
     CLIENT,
     ENDPOINT,
     FILE,
@@ -283,8 +283,8 @@ def _check_endpoint(
     if "client" in given:
         problems = check_keys(f"{where}.client", given["client"], CLIENT)
         out.problems += problems or _check_client(where, given["client"], windows)
-    if "chat" in given:
-        out.problems += check_keys(f"{where}.chat", given["chat"], CHAT)
+    if "probes" in given:
+        out.problems += probe_problems(f"{where}.probes", given["probes"])
     wanted = given.get("cards") or []
     out.problems += _strange_cards(where, wanted, cards)
     if all(f"card {card}" in sound for card in wanted):

@@ -11,7 +11,7 @@ module: endpoint
 short_description: Deploy an LLM endpoint as an era, and prove it
 description:
   - Renders the env file, the launcher and the systemd unit of an endpoint into a staged era, cuts over to it, and
-    proves that what runs is what was declared, from the unit's main process to the answer of a chat request.
+    proves that what runs is what was declared, from the unit's main process to the answers of its probes.
   - When the proof breaks, the last certified era serves again and the module fails with the first broken link.
   - On a converged host it reads files and processes, asks C(/health) and C(/props), and changes nothing.
 version_added: 0.1.0
@@ -102,8 +102,12 @@ options:
     description: Seconds that the server may take to stop.
     type: int
     default: 180
-  chat:
-    description: The chat probe's C(max_tokens) and C(timeout_s).
+  client:
+    description: What its clients were promised, as in the inventory; it declares capabilities too.
+    type: dict
+    default: {}
+  probes:
+    description: What it must be seen to do beside what follows from C(env) and C(client), as in the inventory.
     type: dict
     default: {}
   drop_ins:
@@ -245,7 +249,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "settle_s": {"type": "float", "default": 2.0},
     "restart_sec": {"type": "int", "default": 10},
     "timeout_stop_s": {"type": "int", "default": 180},
-    "chat": {"type": "dict", "default": {}},
+    "client": {"type": "dict", "default": {}},
+    "probes": {"type": "dict", "default": {}},
     "drop_ins": {"type": "list", "elements": "str", "default": []},
     "cards": {"type": "list", "elements": "dict", "default": []},
     "measured": {"type": "list", "elements": "dict", "default": []},

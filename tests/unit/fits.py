@@ -93,10 +93,10 @@ def adapter(model: str) -> Any:
     return Made(header(model).architecture, {}, pair)
 
 
-def reads(**headers: Any) -> Callable[[str, bool], Any]:
+def reads(**headers: Any) -> Callable[[str], Any]:
     """A reader that knows files by a part of their name."""
 
-    def read(place: str, _vocabulary: bool) -> Any:
+    def read(place: str) -> Any:
         (found,) = [value for word, value in headers.items() if word in os.path.basename(place)]
         return found
 

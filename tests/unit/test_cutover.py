@@ -272,13 +272,13 @@ def proving(
     served.answer("/health", {})
     served.answer("/v1/chat/completions", {"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]})
 
-    def prove(links: list[Link], *states: str, fresh: bool = True) -> Any:
+    def prove(links: list[Link], *states: str, fresh: bool = True, expired: Any = ()) -> Any:
         systemctl(*(states or (RUNNING,)))
         plan = blueprint()
         plan.facts["env"]["LISTEN_PORT"] = str(served.port)
         monkeypatch.setattr(_cutover, "observe", lambda *_args: None)
         monkeypatch.setattr(_cutover, "chain", lambda *_args: links)
-        return _cutover.prove(Era("e", "/e", plan, {"state": "staged"}), paths, quiet, fresh=fresh)
+        return _cutover.prove(Era("e", "/e", plan, {"state": "staged"}), paths, quiet, fresh=fresh, expired=expired)
 
     return prove
 
@@ -286,7 +286,16 @@ def proving(
 def test_prove(proving: Callable[..., Any]) -> None:
     links, verdicts = proving([Link("a", 1, 1)])
     assert links == [Link("a", 1, 1)]
-    assert [(verdict.probe, verdict.verdict) for verdict in verdicts] == [("chat", "pass")]
+    assert [(verdict.probe, verdict.verdict) for verdict in verdicts] == [("health", "pass"), ("chat", "pass")]
+
+
+@pytest.mark.parametrize("expired", [None, ("models", "slots")])
+def test_what_lost_its_proof_is_probed_and_the_first_failure_stops(proving: Callable[..., Any], expired: Any) -> None:
+    with pytest.raises(
+        FleetError, match=r"probe models of chat\.service; .*found expected HTTP 200, found HTTP 404"
+    ) as caught:
+        proving([], expired=expired)
+    assert [told["probe"] for told in caught.value.facts["probes"]] == ["health", "models"]
 
 
 def test_prove_stops_at_a_broken_link(proving: Callable[..., Any], served: Served) -> None:

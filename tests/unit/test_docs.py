@@ -17,6 +17,7 @@ import pytest
 import yaml
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory import validate
+from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_probes import probe_problems
 from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_schema import MEASURED, check_keys
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -181,6 +182,8 @@ def test_yaml_examples_pass_the_schema(page):
         for key, value in told.items():
             if key == "measured":
                 assert [text for entry in value for text in check_keys(key, entry, MEASURED)] == []
+            elif key == "probes":
+                assert probe_problems(key, value) == []
             elif key in TABLES:
                 tables[key] |= value
             elif key.isupper():

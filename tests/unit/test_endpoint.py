@@ -102,9 +102,10 @@ class Host:
         (tmp_path / "m.gguf").write_text("")
         os.makedirs(self.paths.units)
 
-        def prove(era: Any, _paths: Paths, _say: Any, *, fresh: bool) -> Any:
+        def prove(era: Any, _paths: Paths, _say: Any, *, fresh: bool, expired: Any = None) -> Any:
             tag = era.blueprint.facts["env"]["TAG"]
             self.done.append(f"prove {tag}")
+            assert expired in (None, ())
             assert fresh
             if tag in self.faults:
                 raise self.faults[tag]

@@ -25,7 +25,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_endpoint impor
     read_once,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import gate_fit
-from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf import Gguf, read_gguf
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf import read_gguf
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf_errors import NotGguf
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import MIB, Card, Shape
 from fits import PROJECTOR, RTX3090, ZEALOT_ENV, adapter, entry, owners, payload, reads
@@ -54,10 +54,6 @@ def nobody() -> str:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{found.getsockname()[1]}"
-
-
-def read(place: str, _vocabulary: bool) -> Gguf:
-    return read_gguf(place)
 
 
 def toy(folder: Path, *urls: str) -> dict[str, Any]:
@@ -106,20 +102,20 @@ SET = w.shards([[w.T("a")], [w.T("b")]])
 def test_an_unsound_file_on_this_host_may_be_fetched_anew(there: bytes, tmp_path: Path, server: RangeServer) -> None:
     (tmp_path / "m.gguf").write_bytes(there)
     found = places(str(tmp_path / "m.gguf"), toy(tmp_path, server.url())["payload"]["files"])
-    assert read_first(found, False, read).file_bytes == len(TOY)
+    assert read_first(found, read_gguf).file_bytes == len(TOY)
     with pytest.raises(Unread, match=r"the header of m\.gguf cannot be read"):
-        read_first(found[:1], False, read)
+        read_first(found[:1], read_gguf)
 
 
 def test_a_set_of_shards_that_is_fetched_in_part_is_not_read_yet(tmp_path: Path) -> None:
     (tmp_path / "m-00001-of-00002.gguf").write_bytes(SET[0])
     with pytest.raises(Unread, match="shard 2 of 2 is missing"):
-        read_first([str(tmp_path / "m-00001-of-00002.gguf")], False, read)
+        read_first([str(tmp_path / "m-00001-of-00002.gguf")], read_gguf)
 
 
 def test_an_unsound_header_at_an_address_is_a_refusal(server: RangeServer) -> None:
     with pytest.raises(NotGguf):
-        read_first([server.url("good", "other.gguf"), server.url()], False, read)
+        read_first([server.url("good", "other.gguf"), server.url()], read_gguf)
 
 
 # What is loaded.
@@ -146,7 +142,7 @@ def test_files(lines: dict[str, Any], loaded: set[str], tmp_path: Path) -> None:
         (tmp_path / name).touch()
     asked = []
 
-    def read(place: str, _vocabulary: bool) -> Any:
+    def read(place: str) -> Any:
         asked.append(Path(place).name)
         return header(NINE)
 
@@ -161,7 +157,7 @@ def test_unsound_lines_are_refused_before_a_header_is_read(tmp_path: Path) -> No
         ({"NLG": 1}, "NLG is no key"),
     ):
         with pytest.raises(FleetError, match=match):
-            boot_of(toy(tmp_path), {**TOY_ENV, **lines}, read=lambda _place, _vocabulary: pytest.fail("read"))
+            boot_of(toy(tmp_path), {**TOY_ENV, **lines}, read=lambda _place: pytest.fail("read"))
 
 
 # Measured entries.

@@ -124,6 +124,7 @@ def test_the_fleet_to_break_is_sound():
 
 GONE = object()
 ONE = "llm_endpoints.one"
+CUSTOM = {"name": "a", "body": {"messages": [{"role": "user", "content": "?"}]}, "expect": "choices[0]"}
 BREAKAGES = [
     (f"{ONE}.colour", "red", "llm_endpoints.one.colour is no key"),
     (f"{ONE}.runtimes", "built", "Did you mean runtime?"),
@@ -154,7 +155,6 @@ BREAKAGES = [
     (f"{ONE}.client.max_tokens", 5000, "max_tokens 5000 exceeds context_window 4096"),
     (f"{ONE}.client.rungs", {"one_slot": 4096}, "client.rungs.one_slot is 4096, and a slot holds 8192"),
     (f"{ONE}.client.rungs", {"none": 4096}, "client.rungs.none names no rung"),
-    (f"{ONE}.chat", {"max_token": 1}, "llm_endpoints.one.chat.max_token is no key"),
     (f"{ONE}.measured", [], "llm_endpoints.one.measured is []; expected a list of dictionaries"),
     (f"{ONE}.measured.0.figures", {}, "llm_endpoints.one.measured[Monday].figures is no key"),
     (f"{ONE}.measured.0.cards", GONE, "llm_endpoints.one.measured[Monday].cards is missing"),
@@ -171,6 +171,19 @@ BREAKAGES = [
     (f"{ONE}.measured.0.env", {"LORA_FILE": "l.gguf"}, "measured[Monday].env: LORA_FILE names a file that is no"),
     ("llm_runtimes.built.ggml_types", [141, "142"], "built.ggml_types is [141, '142']; expected a list of whole"),
     ("llm_runtimes.built.ggml_types", [True], "llm_runtimes.built.ggml_types is [True]"),
+    (f"{ONE}.probes", {"max_token": 1}, "llm_endpoints.one.probes.max_token is no key"),
+    (f"{ONE}.probes", [], "llm_endpoints.one.probes is []; expected a dictionary"),
+    (f"{ONE}.probes", {"capabilities": ["tool"]}, "probes.capabilities is ['tool']; expected a list of health"),
+    (f"{ONE}.probes", {"without": ["chat"]}, "probes.without is ['chat']"),
+    (f"{ONE}.probes", {"capabilities": ["tools"], "without": ["tools"]}, "tools in capabilities and in without"),
+    (f"{ONE}.probes", {"acceptance": {"drafting": 2}}, "acceptance.drafting is 2; expected a number from 0 to 1"),
+    (f"{ONE}.probes", {"adapter": {"prompt": "Do you?"}}, "probes.adapter.marker is missing"),
+    (f"{ONE}.probes", {"larger_max_tokens": 8}, "larger_max_tokens 8 is below max_tokens 64"),
+    (f"{ONE}.probes", {"custom": [{"name": "a", "body": {}}]}, "probes.custom[a].expect is missing"),
+    (f"{ONE}.probes", {"custom": [CUSTOM | {"body": {}}]}, "probes.custom[a].body.messages is None"),
+    (f"{ONE}.probes", {"custom": [CUSTOM | {"expect": "a[["}]}, "probes.custom[a].expect is no JMESPath expression"),
+    (f"{ONE}.probes", {"custom": [CUSTOM | {"expect": []}]}, "probes.custom[a].expect is []"),
+    (f"{ONE}.probes", {"custom": [CUSTOM, CUSTOM]}, "probes.custom names a twice"),
     ("llm_endpoints.Big One", {}, "llm_endpoints.Big One: the name is also a unit's"),
     ("llm_endpoints.three.active", True, "one and three are both active on port 7770"),
     ("llm_endpoints.three.cards", ["right", "left"], "R9V_EXPECTED_GPU_BDFS is 0000:03:00.0,0000:07:00.0; expected"),
