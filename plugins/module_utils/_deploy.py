@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,8 +14,6 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils import _systemd
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
     Say,
-    api_of,
-    await_health,
     cut_over,
     prove,
     put_files,
@@ -27,6 +24,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Bluepri
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import Foretold
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_ledger import gate_ledger
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
 
 __all__ = ["Done", "Job", "carry_out"]
@@ -42,6 +40,7 @@ class Job:
     store: EraStore
     paths: Paths
     say: Say
+    gates: Gates
     rivals: Sequence[Paths] = ()
     foretold: Foretold | None = None
 
@@ -68,14 +67,16 @@ def carry_out(job: Job) -> Done:
         say("stage")
         era = job.store.stage(job.target)
     put_launcher(era.blueprint, paths)
-    _systemd.verify_unit(paths.unit, era.blueprint.unit_text)
+    with job.gates.gate("unit"):
+        _systemd.verify_unit(paths.unit, era.blueprint.unit_text)
     try:
         say("cut over")
-        stopped = cut_over(era.blueprint, paths, say, timeout_s=_patience_s(era, job.current), rivals=job.rivals)
-        await_health(paths.unit, api_of(era.blueprint.facts["env"]), era.blueprint.facts["deadline_s"], say)
-        gap_s = round(time.monotonic() - stopped, 1)
-        links, verdicts = prove(era, paths, say, fresh=True)
-        ledger = _ledger(era, job)
+        patience_s = _patience_s(era, job.current)
+        stopped = cut_over(era.blueprint, paths, say, job.gates, timeout_s=patience_s, rivals=job.rivals)
+        proof = prove(era, paths, say, job.gates, fresh=True, expired=() if job.repair else None)
+        gap_s = round(proof.healthy_at - stopped, 1)
+        with job.gates.gate("ledger"):
+            ledger = _ledger(era, job)
     except (FleetError, OSError) as exc:
         fault = exc if isinstance(exc, FleetError) else FleetError(f"cut over of {paths.unit}: {exc}")
         if not job.repair or job.rivals:
@@ -87,17 +88,17 @@ def carry_out(job: Job) -> Done:
         if fault is exc:
             raise
         raise fault from exc
-    probes = [verdict.as_dict() for verdict in verdicts]
+    probes = [verdict.as_dict() for verdict in proof.verdicts]
     certificate: dict[str, Any] = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "truth": [link.as_dict() for link in links],
+        "truth": [link.as_dict() for link in proof.links],
         "probes": probes,
         "ledger": ledger,
         "gap_s": gap_s,
     }
     if job.foretold is not None:
         certificate["fit"] = {key: job.foretold.told[key] for key in ("cards", "host", "split", "measured")}
-    return Done(job.store.commit(era, certificate), links, probes, ledger, gap_s)
+    return Done(job.store.commit(era, certificate), proof.links, probes, ledger, gap_s)
 
 
 def _ledger(era: Era, job: Job) -> dict[str, Any]:
@@ -121,8 +122,10 @@ def _go_back(failed: Era, job: Job, fault: FleetError) -> str:
     if current is not None:
         job.say(f"back to era {current.id}")
         try:
-            cut_over(current.blueprint, job.paths, job.say, timeout_s=_patience_s(current, failed))
-            prove(current, job.paths, job.say, fresh=True)
+            cut_over(current.blueprint, job.paths, job.say, Gates(), timeout_s=_patience_s(current, failed))
+            prove(
+                current, job.paths, job.say, Gates(), fresh=True, expired=()
+            )  # it is certified: what it can do was seen
         except (FleetError, OSError) as second:
             raise FleetError(
                 f"{fault.message} And the last certified era {current.id} does not serve either: {second}",
@@ -157,8 +160,8 @@ def _stand_up(rival: Paths, say: Say, fault: FleetError) -> str:
             _systemd.enable(rival.unit)
             _systemd.start(rival.unit, timeout_s=300)
             return f"{rival.unit} (started, not proven: it has no era)"
-        cut_over(era.blueprint, rival, say, timeout_s=_patience_s(era, None))
-        prove(era, rival, say, fresh=True)
+        cut_over(era.blueprint, rival, say, Gates(), timeout_s=_patience_s(era, None))
+        prove(era, rival, say, Gates(), fresh=True, expired=())
     except (FleetError, OSError) as second:
         raise FleetError(
             f"{fault.message} And {rival.endpoint}, which had made way, does not serve either: {second}",

@@ -19,6 +19,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, sha256_text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
 from conftest import Served
 from test_systemd import shown
@@ -278,13 +279,17 @@ def proving(
         plan.facts["env"]["LISTEN_PORT"] = str(served.port)
         monkeypatch.setattr(_cutover, "observe", lambda *_args: None)
         monkeypatch.setattr(_cutover, "chain", lambda *_args: links)
-        return _cutover.prove(Era("e", "/e", plan, {"state": "staged"}), paths, quiet, fresh=fresh, expired=expired)
+        return _cutover.prove(
+            Era("e", "/e", plan, {"state": "staged"}), paths, quiet, Gates(), fresh=fresh, expired=expired
+        )
 
     return prove
 
 
 def test_prove(proving: Callable[..., Any]) -> None:
-    links, verdicts = proving([Link("a", 1, 1)])
+    proof = proving([Link("a", 1, 1)])
+    assert proof.healthy_at <= time.monotonic()
+    links, verdicts = proof.links, proof.verdicts
     assert links == [Link("a", 1, 1)]
     assert [(verdict.probe, verdict.verdict) for verdict in verdicts] == [("health", "pass"), ("chat", "pass")]
 
@@ -349,7 +354,7 @@ def test_the_files_come_first_then_the_stop_then_the_start(
     told: list[str] = []
     before = time.monotonic()
     rivals = [replace(paths, endpoint="other")]
-    stopped = _cutover.cut_over(plan, paths, lambda step, *_s: told.append(step), timeout_s=5, rivals=rivals)
+    stopped = _cutover.cut_over(plan, paths, lambda step, *_s: told.append(step), Gates(), timeout_s=5, rivals=rivals)
     assert before <= stopped <= time.monotonic()
     assert verbs(log) == [
         "daemon-reload",
@@ -367,7 +372,7 @@ def test_nothing_is_started_while_the_old_process_lives(
 ) -> None:
     log = systemctl(shown(MainPID=str(os.getpid())))
     with pytest.raises(FleetError, match=rf"what endpoint chat needs is not free; .*found pid {os.getpid()} of"):
-        _cutover.cut_over(plan, paths, quiet, timeout_s=1)
+        _cutover.cut_over(plan, paths, quiet, Gates(), timeout_s=1)
     assert verbs(log)[-1] == "stop chat.service"
 
 

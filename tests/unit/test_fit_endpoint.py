@@ -25,6 +25,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_endpoint impor
     read_once,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import gate_fit
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf import read_gguf
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf_errors import NotGguf
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import MIB, Card, Shape
@@ -290,18 +291,22 @@ def test_the_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = [{"cards": {"rtx3090": {"driver_mib": 250}}}]
     told = {**entry(tmp_path), "engine": "llamacpp", "rungs": rungs, "measured": measured}
     declared = Declared.from_entry(told, "#!/bin/bash\n")
-    fit = gate_fit(declared, None, None)
+    gates = Gates()
+    found = gate_fit(declared, None, None, gates)
+    fit = found.told
+    assert [row["gate"] for row in gates.passed] == ["kinship", "fit"]
+    assert found.ledger.fits
     assert (fit["fits"], fit["measured"], fit["host"]["free_mib"]) == (True, "measured[0]", 5000)
     with pytest.raises(
         FleetError, match=r"(?s)endpoint chat does not fit card rtx3090.*CACHE_TYPE_V=q8_0 is enough"
     ) as caught:
-        gate_fit(declared, "exact_v", 7)
+        gate_fit(declared, "exact_v", 7, gates)
     assert caught.value.facts["fit"]["measured"] is None
     monkeypatch.setattr(_proc, "available_bytes", lambda: 500 * MIB)
     monkeypatch.setattr(_proc, "anonymous_bytes", lambda _pid: 4500 * MIB)
     with pytest.raises(FleetError, match="endpoint chat does not fit the host"):
-        gate_fit(declared, None, None)
-    assert gate_fit(declared, None, 7)["fits"]
+        gate_fit(declared, None, None, gates)
+    assert gate_fit(declared, None, 7, gates).told["fits"]
 
 
 def test_a_boot_without_cards_is_held_against_the_host(tmp_path: Path) -> None:
