@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import socket
 import tempfile
 import time
 from collections.abc import Collection, Sequence
@@ -19,7 +20,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import Flee
 from ansible_collections.dank.llm_fleet.plugins.module_utils._quadlet import DryRun, copy_without, parse_dry_run
 from ansible_collections.dank.llm_fleet.plugins.module_utils._run import Completed, run
 
-__all__ = ["Account", "Container", "Manager", "Seen", "account", "parse_containers", "parse_seen", "pids_in"]
+__all__ = ["Account", "Container", "Manager", "Seen", "account", "listens", "parse_containers", "parse_seen", "pids_in"]
 
 _GENERATORS = (
     "/usr/libexec/podman/quadlet",
@@ -118,6 +119,16 @@ def parse_containers(text: str) -> list[Container]:
     ]
 
 
+def listens(path: str) -> bool:
+    """Whether a Unix socket at ``path`` takes a connection."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+    return True
+
+
 def pids_in(unit: str, user_manager: str | None, root: str = "/proc") -> list[int]:
     """Processes whose cgroup lies in ``unit``, however deep (a container's payload has a cgroup of its own below).
 
@@ -197,8 +208,8 @@ class Manager:
 
     @property
     def answers(self) -> bool:
-        """Whether the manager has its socket; the system's always has."""
-        return self.scope == "system" or os.path.exists(f"{self.runtime_dir}/systemd/private")
+        """Whether somebody listens on the manager's socket (a manager that died leaves the file); the system's does."""
+        return self.scope == "system" or listens(f"{self.runtime_dir}/systemd/private")
 
     def wake(self, deadline_s: float) -> None:
         """Have the user's manager run and its socket there; past the deadline a FleetError with its status.
@@ -207,11 +218,12 @@ class Manager:
         """
         if self.answers:
             return
+        failed = False
         if self.unit and os.geteuid() == 0:
-            run(["systemctl", "start", "--no-block", self.unit], check=False)  # its failure shows in the status below
+            failed = run(["systemctl", "start", self.unit], check=False, timeout_s=deadline_s).rc != 0
         started = time.monotonic()
         while not self.answers:
-            if time.monotonic() - started > deadline_s:
+            if failed or time.monotonic() - started > deadline_s:
                 status = run(["systemctl", "status", "--no-pager", "--lines=8", str(self.unit)], check=False)
                 raise FleetError(
                     f"the systemd manager of user {self.who.name} does not answer",

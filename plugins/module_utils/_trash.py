@@ -246,9 +246,10 @@ def move(entry: Entry, source: str, destination: str) -> bool:
     The new name is made before the old one goes (a second link, or a verified copy across file systems), so that
     both exist for a moment and none never does. A rerun after a kill goes on from what is on the disk.
     """
+    for path in (source, destination):
+        _clear(_partial(path))
     if not os.path.lexists(source):
         if os.path.lexists(destination):
-            _clear(_partial(source))
             return False
         raise FleetError(
             f"{entry.path} is neither where it was nor where it was to go",
@@ -260,7 +261,6 @@ def move(entry: Entry, source: str, destination: str) -> bool:
         _move_directory(entry, source, destination)
         fsync_dir(os.path.dirname(source))
         return True
-    _clear(_partial(destination))
     if os.path.lexists(destination):
         if not _same(entry, source, destination):
             raise FleetError(
