@@ -19,6 +19,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_schema i
     ENDPOINT,
     FILE,
     PAYLOAD,
+    REPLACES,
     RUNTIME,
     SOURCES,
     UNKNOWN,
@@ -242,6 +243,11 @@ def _check_endpoint(
         out.problems += problems or _check_client(where, given["client"], windows)
     if "chat" in given:
         out.problems += check_keys(f"{where}.chat", given["chat"], CHAT)
+    if "replaces" in given:
+        problems = check_keys(f"{where}.replaces", given["replaces"], REPLACES)
+        if not problems and not any(given["replaces"].get(key) for key in ("units", "quadlets", "drop_ins", "files")):
+            problems = [f"{where}.replaces names nothing; expected units, quadlets, drop_ins or files."]
+        out.problems += problems
     wanted = given.get("cards") or []
     strangers = [card for card in wanted if card not in cards]
     out.problems += [

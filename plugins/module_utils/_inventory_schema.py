@@ -20,6 +20,7 @@ __all__ = [
     "FILE",
     "MEASURED",
     "PAYLOAD",
+    "REPLACES",
     "RUNTIME",
     "SOURCES",
     "UNKNOWN",
@@ -148,6 +149,7 @@ ENDPOINT = {
     "deadline_s": _count(),
     "drop_ins": _texts(),
     "chat": _table(),
+    "replaces": _table(),
     "measured": _items(),
 }
 MEASURED = {
@@ -165,6 +167,15 @@ CLIENT = {
     "reasoning_efforts": _texts(),
     "sampling": _table(),
     "rungs": _table(),
+}
+REPLACES = {
+    "slug": _like(re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*"), "letters, digits, _ . and -"),
+    "user": _like(re.compile(r"[a-z_][a-z0-9_-]*"), "a login name", required=True),
+    "scope": _choice("system", "user"),
+    "units": _texts(),
+    "quadlets": _texts(),
+    "drop_ins": _texts(),
+    "files": _texts(),
 }
 CHAT = {"max_tokens": _count(), "timeout_s": _count()}
 CARD = {
