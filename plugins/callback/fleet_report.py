@@ -12,6 +12,7 @@ short_description: A table of endpoints, and of their memory, at the end of a pl
 description:
   - Collects what the endpoint modules returned and prints one table, also when a host failed.
   - Of boots that were held against the memory, a bar for each card.
+  - Of endpoints whose eras were read, the history of each.
   - Before them, what failed in this collection's modules, with what was expected, what was found and what to do.
 version_added: 0.1.0
 author: The llm_fleet engineers
@@ -23,6 +24,7 @@ from typing import Any
 
 from ansible.plugins.callback import CallbackBase
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_table import LEGEND, fit_lines
+from ansible_collections.dank.llm_fleet.plugins.module_utils._history_table import history_text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._table import HEADINGS, cells, fault, table
 
 
@@ -38,6 +40,7 @@ class CallbackModule(CallbackBase):
         super().__init__()
         self._rows: dict[tuple[str, str], dict[str, Any]] = {}
         self._fits: dict[tuple[str, str], dict[str, Any]] = {}
+        self._histories: dict[tuple[str, str], list[Any]] = {}
         self._faults: list[str] = []
 
     def _take(self, host: str, result: Any) -> None:
@@ -48,6 +51,10 @@ class CallbackModule(CallbackBase):
         if isinstance(result.get("fit"), dict) and not result.get("failed"):
             name = str(result.get("name") or (result.get("endpoint") or {}).get("name"))
             self._fits[host, name] = result
+        histories = result.get("histories")
+        for one in histories if isinstance(histories, list) else []:
+            if isinstance(one, dict) and "name" in one and isinstance(one.get("eras"), list):
+                self._histories[host, one["name"]] = one["eras"]
         told = result.get("endpoints")
         rows: list[Any] = told if isinstance(told, list) else []
         if isinstance(result.get("endpoint"), dict):
@@ -82,6 +89,10 @@ class CallbackModule(CallbackBase):
             for (host, name), told in self._fits.items():
                 self._display.display("\n".join(fit_lines(f"{name} on {host}", told)))
             self._display.display(LEGEND)
+        if self._histories:
+            texts = [history_text(f"{name} on {host}", eras) for (host, name), eras in self._histories.items()]
+            self._display.banner("HISTORY")
+            self._display.display("\n\n".join(texts))
         if self._rows:
             lines = [cells(host, row) for (host, _name), row in self._rows.items()]
             self._display.banner("ENDPOINTS")

@@ -12,15 +12,13 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envfile, _envspec
-from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, blueprint_digest, sha256_text
+from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, blueprint_digest, sha256_text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_json
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import UnitSpec, render
+from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, hash_file, read_stamp
 
-__all__ = ["DEFAULT_CHAT", "Declared", "Paths", "draw", "dry_run", "effective_env", "find_runtime"]
-
-# Thinking counts against max_tokens; a small model answers the probe's question in a few.
-DEFAULT_CHAT = {"max_tokens": 64, "timeout_s": 120}
+__all__ = ["Declared", "Paths", "draw", "dry_run", "effective_env", "find_runtime", "redraw"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +48,11 @@ class Paths:
         return os.path.join(self.etc, f"{self.endpoint}.env")
 
     @property
+    def stamps(self) -> str:
+        """The folder of the stamps of verified payload files."""
+        return os.path.join(self.state, "payloads")
+
+    @property
     def store(self) -> str:
         """The folder of the endpoint's eras."""
         return os.path.join(self.state, self.endpoint)
@@ -63,7 +66,10 @@ class Paths:
 class Declared:
     """What the inventory says of one endpoint; ``payload`` is ``{name, dir, files}``, durations are seconds.
 
-    ``cards``, ``measured`` and ``ggml_types`` tell whether it fits (see ``_fit_endpoint``) and change nothing deployed.
+    ``cards``, ``measured`` and ``ggml_types`` tell whether it fits (see ``_fit_endpoint``); of what is deployed, the
+    cards decide which devices the unit may open. ``api_key_file`` is a file of root's that systemd hands to the server.
+    ``client`` and ``probes`` say what it must be seen to do (see ``_probe_declare``). ``rivals`` are endpoints of this
+    host that want the same port or card and make way when this one serves.
     """
 
     name: str
@@ -76,11 +82,15 @@ class Declared:
     rungs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     deadline_s: int = 300
     settle_s: float = 2.0
-    chat: Mapping[str, Any] = field(default_factory=dict)
+    client: Mapping[str, Any] = field(default_factory=dict)
+    probes: Mapping[str, Any] = field(default_factory=dict)
     drop_ins: Sequence[str] = ()
     cards: Sequence[Mapping[str, Any]] = ()
     measured: Sequence[Mapping[str, Any]] = ()
     ggml_types: Sequence[int] = ()
+    api_key_file: str = ""
+    rivals: Sequence[str] = ()
+    keep_eras: int = 10
     timeout_stop_s: int = 180
     restart_sec: int = 10
 
@@ -89,7 +99,6 @@ class Declared:
         """From an entry of ``llm_endpoints`` (or a module's parameters); what it leaves out keeps its default."""
         known = {one.name for one in fields(cls)} - {"launcher"}
         given = {key: value for key, value in entry.items() if key in known and value is not None}
-        given["chat"] = {**DEFAULT_CHAT, **given.get("chat", {})}
         return cls(launcher=launcher, **{"user": "llm", **given})
 
 
@@ -158,6 +167,27 @@ def dry_run(launcher_text: str, env: Mapping[str, str]) -> list[str]:
     return done.stdout.split("\n")[:-1]  # not splitlines: it also splits at characters that a value may hold
 
 
+def _credential(declared: Declared, spec: UnitSpec) -> dict[str, str]:
+    """The env line that names the API key where systemd puts it."""
+    if not declared.api_key_file:
+        return {}
+    if declared.env.get("API_KEY_FILE"):
+        raise FleetError(
+            f"endpoint {declared.name} has api_key_file and the env line API_KEY_FILE",
+            expected="one of the two",
+            found="both",
+            remedy="Take API_KEY_FILE out: systemd hands the key over without it",
+        )
+    if not os.path.isfile(declared.api_key_file):
+        raise FleetError(
+            f"api_key_file {declared.api_key_file} of endpoint {declared.name}",
+            expected="a file on this host, for root's eyes alone",
+            found="none",
+            remedy="Put the key there (mode 0600), or take api_key_file out",
+        )
+    return {"API_KEY_FILE": spec.credential}
+
+
 def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
     """The blueprint of the era that ``declared`` (with ``rung``) asks for, on this host as it is.
 
@@ -172,15 +202,6 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
             found="no such tree",
             remedy="Run site.yml, which builds it first",
         )
-    given = _envspec.normalise(declared.engine, effective_env(declared, rung))
-    env = _envspec.derive(
-        declared.engine, given, declared.payload["dir"], declared.payload["files"], runtime["server_bin"]
-    )
-    problems = _envspec.check(declared.engine, env)
-    if problems:
-        raise FleetError(f"endpoint {declared.name}: " + " ".join(problems))
-    env_text = _envfile.render(env)  # first: it refuses what cannot stand in an environment
-    argv = dry_run(declared.launcher, env)
     spec = UnitSpec(
         endpoint=declared.name,
         user=declared.user,
@@ -189,7 +210,18 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
         restart_sec=declared.restart_sec,
         timeout_start_s=declared.deadline_s,
         timeout_stop_s=declared.timeout_stop_s,
+        vendor=next((str(card["vendor"]) for card in declared.cards), ""),
+        api_key_file=declared.api_key_file,
     )
+    given = _envspec.normalise(declared.engine, effective_env(declared, rung) | _credential(declared, spec))
+    env = _envspec.derive(
+        declared.engine, given, declared.payload["dir"], declared.payload["files"], runtime["server_bin"]
+    )
+    problems = _envspec.check(declared.engine, env)
+    if problems:
+        raise FleetError(f"endpoint {declared.name}: " + " ".join(problems))
+    env_text = _envfile.render(env)  # first: it refuses what cannot stand in an environment
+    argv = dry_run(declared.launcher, env)
     files = [
         {
             "path": os.path.join(declared.payload["dir"], file["name"]),
@@ -219,8 +251,52 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
         "deadline_s": declared.deadline_s,
         "settle_s": declared.settle_s,
         "timeout_stop_s": declared.timeout_stop_s,
-        "chat": dict(declared.chat),
+        "client": dict(declared.client),
+        "probes": dict(declared.probes),
         "drop_ins": list(declared.drop_ins),
+        "cards": [dict(card) for card in declared.cards],
         "rung": rung,
     }
     return Blueprint(digest, env_text, render(spec, digest), declared.launcher, facts)
+
+
+def _payload_now(era: Era, stamp_dir: str) -> None:
+    """Refuse an era whose payload files are others now; one without a stamp that fits is read in full."""
+    for file in era.blueprint.facts["payload"]["files"]:
+        path = file["path"]
+        if not os.path.isfile(path) or not file["sha256"]:
+            continue  # the dry run judges files that the arguments name
+        stamp = read_stamp(stamp_dir, path)
+        fits = stamp is not None and stamp.identity == Identity.of(os.stat(path))
+        digest = stamp.sha256 if stamp is not None and fits else hash_file(path)[0]
+        if not digest.startswith(file["sha256"]):
+            raise FleetError(
+                f"era {era.id} cannot be restored: {path} is another file now",
+                expected=f"sha256 {file['sha256']}",
+                found=f"sha256 {digest}",
+                remedy="Have the old file back (role payload, with its digest in the inventory), then run again",
+            )
+
+
+def redraw(era: Era, stamp_dir: str) -> Blueprint:
+    """The blueprint of an era that was proven before, as it was; a FleetError where what it needs is gone.
+
+    Its payload files must be the same, and its launcher's dry run still come to the arguments that were proven.
+    """
+    if era.state != "certified":
+        raise FleetError(
+            f"era {era.id} cannot be restored",
+            expected="an era that was proven (certified)",
+            found=era.state,
+            remedy="Choose one that playbooks/history.yml shows as certified",
+        )
+    _payload_now(era, stamp_dir)
+    argv = dry_run(era.blueprint.launcher_text, era.blueprint.facts["env"])
+    if argv != era.blueprint.facts["argv"]:
+        raise FleetError(
+            f"era {era.id} cannot be restored",
+            expected=f"the arguments {era.blueprint.facts['argv']}",
+            found=argv,
+            remedy="Choose another era",
+        )
+    return era.blueprint

@@ -8,31 +8,44 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc, _systemd
 from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
+from ansible_collections.dank.llm_fleet.plugins.module_utils._diagnosis import diagnose
+from ansible_collections.dank.llm_fleet.plugins.module_utils._drain import drain
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import atomic_write, make_dirs, read_optional
-from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import Verdict, probe_chat
+from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import (
+    Verdict,
+    declare,
+    probes_of,
+    require_probes,
+    run,
+    select,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, chain, observe, require
 
 __all__ = [
     "Say",
     "api_of",
     "await_health",
+    "cut_over",
     "gate_drop_ins",
     "gate_foreign",
     "gate_port",
     "prove",
     "put_files",
     "remove_files",
+    "standing",
 ]
 
 Say = Callable[..., None]  # (step, seconds in it = 0)
+_LOG_LINES = 5000  # of a start, searched for its cause; a boot at verbosity 4 writes some 300
+_LAST_WORDS = 20  # of them, shown
 
 
 def api_of(env: dict[str, str]) -> Api:
@@ -47,14 +60,14 @@ def api_of(env: dict[str, str]) -> Api:
     return Api("127.0.0.1" if address in ("0.0.0.0", "::", "") else address, int(env["LISTEN_PORT"]), key)
 
 
-def gate_port(unit: str, port: int) -> None:
-    """Refuse when anything but ``unit`` listens on the port: it would answer in the endpoint's place."""
-    others = [owner for owner in _proc.listeners(port) if owner.unit != unit]
+def gate_port(units: Collection[str], port: int) -> None:
+    """Refuse when anything but ``units`` (the endpoint's, and those that make way for it) listens on the port."""
+    others = [owner for owner in _proc.listeners(port) if owner.unit not in units]
     if others:
         who = "; ".join(f"pid {o.pid} of {o.unit or 'no unit'}: {o.command}" for o in others)
         raise FleetError(
             f"port {port} is taken",
-            expected=f"a free port, or {unit} alone on it",
+            expected=f"a free port, or {' or '.join(units)} alone on it",
             found=who,
             remedy="Stop that process by its id (systemctl stop its unit), or give the endpoint another LISTEN_PORT",
             gate="port",
@@ -116,6 +129,36 @@ def put_files(blueprint: Blueprint, paths: Paths) -> None:
     _systemd.enable(paths.unit)
 
 
+def standing(rivals: Sequence[Paths]) -> list[Paths]:
+    """Those of ``rivals`` that run, or would at the next boot."""
+    found = []
+    for rival in rivals:
+        state = _systemd.show(rival.unit)
+        if state.main_pid or state.unit_file_state == "enabled":
+            found.append(rival)
+    return found
+
+
+def cut_over(blueprint: Blueprint, paths: Paths, say: Say, *, timeout_s: float, rivals: Sequence[Paths] = ()) -> float:
+    """Put the era's files in place, stop what serves, wait until port and cards are free, start the unit.
+
+    ``rivals`` are endpoints that make way: stopped, and not started at the next boot. Returns when the stop began
+    (``time.monotonic``): from then on nothing serves. ``timeout_s`` is for each stop, the wait, and the start.
+    """
+    put_files(blueprint, paths)
+    pids = [state.main_pid for state in map(_systemd.show, [paths.unit, *(rival.unit for rival in rivals)])]
+    say("stop what serves")
+    stopped = time.monotonic()
+    for rival in rivals:
+        _systemd.stop_and_disable(rival.unit, timeout_s=timeout_s)
+    _systemd.stop(paths.unit, timeout_s=timeout_s)
+    port, cards = int(blueprint.facts["env"]["LISTEN_PORT"]), blueprint.facts.get("cards", [])
+    drain(paths.endpoint, [pid for pid in pids if pid], port, cards, deadline_s=timeout_s, say=say)
+    say("start")
+    _start(paths.unit, timeout_s=timeout_s, engine=blueprint.facts["engine"])
+    return stopped
+
+
 def remove_files(paths: Paths, timeout_s: float) -> None:
     """Undo a first deploy that failed: the unit is stopped and its two files are gone; the era keeps their text."""
     if os.path.lexists(paths.unit_file):  # a deploy that broke before the unit was written has none to stop
@@ -126,69 +169,99 @@ def remove_files(paths: Paths, timeout_s: float) -> None:
     _systemd.daemon_reload()
 
 
-def await_health(unit: str, api: Api, deadline_s: float, say: Say) -> _systemd.UnitState:
+def _start(unit: str, *, timeout_s: float, engine: str) -> None:
+    """Start ``unit``; what systemd refuses or cannot run is diagnosed like a start that dies."""
+    try:
+        _systemd.start(unit, timeout_s=timeout_s)
+    except FleetError as exc:
+        what = f"{unit} does not start"
+        expected = "a start that systemd reports as done"
+        state = _systemd.show(unit)
+        raise _fault(what, expected, f"{state.words}; {exc.found}", unit, state, (), engine, gate="start") from exc
+
+
+def _fault(
+    what: str,
+    expected: Any,
+    found: str,
+    unit: str,
+    state: _systemd.UnitState,
+    seen: Collection[str],
+    engine: str,
+    *,
+    gate: str,
+) -> FleetError:
+    """The error of a start that failed: the diagnosis, then what was found, then the last words of the log.
+
+    ``seen`` are the invocations that belong to this start; none means that of ``state``.
+    """
+    log = _systemd.journal(unit, *(seen or (state.invocation_id,)), lines=_LOG_LINES)
+    diagnosis = diagnose(state, log, engine)
+    last = "\n".join(log.splitlines()[-_LAST_WORDS:])
+    evidence = "".join(f"\n  {line}" for line in diagnosis.evidence)
+    told = f"\nWhat told:{evidence}" if evidence else ""
+    return FleetError(
+        what,
+        expected=expected,
+        found=f"{diagnosis.words} ({found})",
+        remedy=f"{diagnosis.remedy}.{told}\nIts last words:\n{last}",
+        gate=gate,
+        diagnosis=diagnosis.as_dict(),
+    )
+
+
+def await_health(unit: str, api: Api, deadline_s: float, say: Say, *, engine: str = "llamacpp") -> _systemd.UnitState:
     """Wait until the unit runs and ``/health`` answers 200; a start that ends or repeats fails at once."""
     started = time.monotonic()
     last = "nothing yet"
+    seen: dict[str, None] = {}  # this start, and those that systemd made of it since
     while True:
         state = _systemd.show(unit)
+        if state.invocation_id:
+            seen[state.invocation_id] = None
         waited = time.monotonic() - started
         ended = state.active_state in ("failed", "inactive") or state.sub_state.startswith("auto-restart")
         if state.n_restarts > 0 or ended:
-            raise FleetError(
-                f"{unit} does not stay up",
-                expected="a server that runs until /health answers 200",
-                found=f"{state.words}, exit status {state.exit_status}, {state.n_restarts} restarts",
-                remedy="Its last words:\n" + _systemd.journal(unit, state.invocation_id),
-                gate="health",
-            )
+            expected = "a server that runs until /health answers 200"
+            found = f"{state.words}, exit status {state.exit_status}, {state.n_restarts} restarts"
+            raise _fault(f"{unit} does not stay up", expected, found, unit, state, seen, engine, gate="health")
         if state.running:
             answer = api.get("/health", timeout_s=5)
             if answer.status == 200:
                 return state
             last = answer.words
         if waited > deadline_s:
-            raise FleetError(
-                f"{unit} is not healthy",
-                expected=f"HTTP 200 from /health within {deadline_s:g} s",
-                found=last,
-                remedy="Its last words:\n" + _systemd.journal(unit, state.invocation_id),
-                gate="health",
-            )
+            expected = f"HTTP 200 from /health within {deadline_s:g} s"
+            raise _fault(f"{unit} is not healthy", expected, last, unit, state, seen, engine, gate="health")
         say(f"waiting for health ({last[:60]})", int(waited))
         time.sleep(0.1 if waited < 5 else 1.0)
 
 
-def prove(era: Era, paths: Paths, say: Say, *, fresh: bool) -> tuple[list[Link], list[Verdict]]:
-    """Health, the chain of truth, the chat probe; ``fresh`` also holds the start to be the same one afterwards.
+def prove(
+    era: Era, paths: Paths, say: Say, *, fresh: bool, expired: Collection[str] | None = None
+) -> tuple[list[Link], list[Verdict]]:
+    """Health, the chain of truth, the probes; ``fresh`` also holds the start to be the same one afterwards.
 
-    Raises a FleetError at the first broken link or failed probe.
+    ``expired`` names the probes that lost their proof, None all (see ``_probe.select``). Raises a FleetError at the
+    first broken link or failed probe.
     """
     facts = era.blueprint.facts
     api = api_of(facts["env"])
-    before = await_health(paths.unit, api, facts["deadline_s"], say)
+    before = await_health(paths.unit, api, facts["deadline_s"], say, engine=facts["engine"])
     say("truth: unit, process, socket, answer")
     links = chain(
         era, paths.unit, paths.unit_file, observe(paths.unit, paths.unit_file, paths.env_file, api), facts["drop_ins"]
     )
     require(links, paths.endpoint)
-    say("probe: chat")
-    chat = facts["chat"]
-    verdict = probe_chat(api, facts["env"]["ALIAS"], max_tokens=chat["max_tokens"], timeout_s=chat["timeout_s"])
-    if not verdict.ok:
-        raise FleetError(
-            f"probe chat of {paths.unit}",
-            expected="a non-empty answer",
-            found=verdict.evidence,
-            gate="probes",
-            probes=[verdict.as_dict()],
-        )
+    declared = declare(facts)
+    verdicts = run(api, declared, select(probes_of(declared), expired), stop=True, say=say)
+    require_probes(verdicts, paths.unit)
     if fresh:
-        _hold(paths.unit, before, facts["settle_s"], say)
-    return links, [verdict]
+        _hold(paths.unit, before, facts["settle_s"], say, engine=facts["engine"])
+    return links, verdicts
 
 
-def _hold(unit: str, before: _systemd.UnitState, settle_s: float, say: Say) -> None:
+def _hold(unit: str, before: _systemd.UnitState, settle_s: float, say: Say, *, engine: str) -> None:
     """The start that was proven must still be the one that runs after ``settle_s`` seconds."""
     say(f"hold: {settle_s:g} s on the same start")
     time.sleep(settle_s)
@@ -198,10 +271,6 @@ def _hold(unit: str, before: _systemd.UnitState, settle_s: float, say: Say) -> N
         return {"pid": state.main_pid, "invocation": state.invocation_id, "restarts": state.n_restarts}
 
     if start(after) != start(before) or not after.running:
-        raise FleetError(
-            f"{unit} did not hold",
-            expected=start(before),
-            found={**start(after), "state": after.words},
-            remedy="Its last words:\n" + _systemd.journal(unit, before.invocation_id),
-            gate="hold",
-        )
+        found = str({**start(after), "state": after.words})
+        seen = dict.fromkeys(each for each in (before.invocation_id, after.invocation_id) if each)
+        raise _fault(f"{unit} did not hold", start(before), found, unit, after, seen, engine, gate="hold")

@@ -1,109 +1,59 @@
 # Copyright (c) 2026 The llm_fleet engineers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One endpoint on its host: what is asked for, what is there, what has to be done, and doing it."""
+"""One endpoint on its host: what is asked for, what is there, what has to be done, and having it done."""
 
 from __future__ import annotations
 
 import difflib
 import os
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc, _systemd
-from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, Paths, draw, find_runtime
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _systemd
+from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import (
+    Declared,
+    Paths,
+    draw,
+    find_runtime,
+    redraw,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
     Say,
-    api_of,
     gate_drop_ins,
     gate_foreign,
     gate_port,
-    prove,
-    put_files,
-    put_launcher,
-    remove_files,
+    standing,
 )
+from ansible_collections.dank.llm_fleet.plugins.module_utils._deploy import Done, Job, carry_out
+from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import look, row, truth_of
+from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_plan import Plan, decide, pin_words
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, EraStore
+from ansible_collections.dank.llm_fleet.plugins.module_utils._era_history import prune
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import gate_fit
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock, make_dirs, read_optional
-from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, chain, first_broken, observe, require
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import first_broken
 
-__all__ = ["Plan", "converge", "decide", "look", "require_era", "require_truth", "row"]
+__all__ = ["Asked", "converge"]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a run has to do: ``none``, ``repair`` (the same era, put right), or ``deploy`` (a new era)."""
+class Asked:
+    """What a run asks beyond the inventory: a rung, or an era by id or ``previous``, to roll back to and be pinned at;
+    lifting the pin; or that this endpoint take over from its rivals although the inventory has one of them active."""
 
-    kind: str
-    reasons: tuple[str, ...] = ()
-    lift_pin: bool = False
-    pinned: bool = False
+    rung: str | None = None
+    era: str | None = None
+    unpin: bool = False
+    activate: bool = False
 
-
-def decide(
-    wanted: str,
-    current: str | None,
-    pin: Mapping[str, Any] | None,
-    broken: Link | None,
-    *,
-    rung: str | None = None,
-    unpin: bool = False,
-) -> Plan:
-    """Choose the work from digests: ``wanted`` by the inventory (with the rung), ``current`` on the host.
-
-    A pin holds the current era against the inventory until it is lifted or both agree; asking for a rung
-    replaces a pin. ``broken`` is the first broken link of the current era's truth, if any.
-    """
-    agrees = pin is not None and rung is None and wanted == current
-    lift = pin is not None and rung is None and (unpin or agrees)
-    held = pin is not None and rung is None and not lift
-    if wanted != current and not held:
-        return Plan("deploy", ("first deploy",) if current is None else ("the declared state differs",), lift, held)
-    if broken is not None:
-        return Plan("repair", (f"{broken.name}: expected {broken.expected}, found {broken.found}",), lift, held)
-    return Plan("none", (), lift, held)
-
-
-def row(
-    era: Era | None,
-    unit: str,
-    state: _systemd.UnitState,
-    *,
-    health: str,
-    pin: Mapping[str, Any] | None,
-    links: list[Link],
-    probes: list[dict[str, Any]],
-) -> dict[str, Any]:
-    """An endpoint's line in the tables: ages in seconds, memory in MiB (resident, host)."""
-    facts: Mapping[str, Any] = era.blueprint.facts if era is not None else {}
-    age = time.clock_gettime(time.CLOCK_MONOTONIC) - state.active_since_us / 1e6 if state.running else None
-    broken = first_broken(links)
-    return {
-        "name": unit.removesuffix(".service"),
-        "unit": state.words,
-        "age_s": None if age is None else round(age, 1),
-        "restarts": state.n_restarts,
-        "pid": state.main_pid,
-        "payload": facts.get("payload", {}).get("name"),
-        "model_file": os.path.basename(facts["env"]["MODEL_FILE"]) if facts else None,
-        "runtime": facts.get("runtime", {}).get("name"),
-        "shape": facts.get("shape", {}),
-        "port": int(facts["env"]["LISTEN_PORT"]) if facts else None,
-        "alias": facts["env"]["ALIAS"] if facts else None,
-        "memory_mib": round(_proc.resident_bytes(state.main_pid) / 2**20, 1) if state.running else None,
-        "health": health,
-        "era": era.id if era is not None else None,
-        "pinned": None if pin is None else pin["rung"],
-        "truth": None
-        if not links
-        else ("ok" if broken is None else f"{broken.name}: expected {broken.expected}, found {broken.found}"),
-        "probes": probes,
-    }
+    @property
+    def pins(self) -> bool:
+        """Whether the endpoint will be pinned."""
+        return self.rung is not None or self.era is not None
 
 
 def _diff(paths: Paths, blueprint: Blueprint) -> list[dict[str, str]]:
@@ -126,41 +76,6 @@ def _flipped(diff: list[dict[str, str]]) -> list[str]:
     return lines
 
 
-def _look(era: Era, paths: Paths) -> tuple[list[Link], str]:
-    facts = era.blueprint.facts
-    seen = observe(paths.unit, paths.unit_file, paths.env_file, api_of(facts["env"]))
-    return chain(era, paths.unit, paths.unit_file, seen, facts["drop_ins"]), seen.health
-
-
-def require_era(paths: Paths) -> Era:
-    """The endpoint's current era; a FleetError where nothing was deployed yet."""
-    era = EraStore(paths.store).current()
-    if era is None:
-        raise FleetError(
-            f"endpoint {paths.endpoint} was never deployed on this host",
-            expected=f"a current era in {paths.store}",
-            found="none",
-            remedy="Run site.yml for this host",
-        )
-    return era
-
-
-def look(paths: Paths) -> tuple[dict[str, Any], list[Link]]:
-    """The endpoint's row and its chain of truth as they are now; nothing is changed and nothing raised for a fault."""
-    store = EraStore(paths.store)
-    era = store.current()
-    links, health = _look(era, paths) if era is not None else ([], "never deployed")
-    state = _systemd.show(paths.unit)
-    return row(era, paths.unit, state, health=health, pin=store.pin(), links=links, probes=[]), links
-
-
-def require_truth(name: str, told: dict[str, Any], links: list[Link]) -> None:
-    """Raise where nothing was ever deployed, or the first broken link; the endpoint's row travels with it."""
-    if not links:
-        require_era(Paths(name))
-    require(links, name, endpoint=told)
-
-
 def _unforeseeable(declared: Declared, paths: Paths) -> str:
     """Why check mode cannot tell the whole: an earlier step, which did not really run, would make what is missing."""
     if find_runtime(paths.runtimes, declared.runtime) is None:
@@ -170,12 +85,47 @@ def _unforeseeable(declared: Declared, paths: Paths) -> str:
     return f"{missing[0]} is not fetched yet; the rest cannot be foretold" if missing else ""
 
 
+def _pin_warning(name: str, pin: Mapping[str, Any], behind: bool) -> str:
+    return (
+        f"endpoint {name} is pinned to {pin_words(pin)} since {pin['since']}"
+        + ("; the inventory asks for another state, which is not rolled out" if behind else "")
+        + ". Lift the pin with rollback.yml -e unpin=true."
+    )
+
+
+def _stood_down(paths: Paths, store: EraStore, told: Mapping[str, Any]) -> dict[str, Any]:
+    """The result for an endpoint that made way for another by an operator's word: it is left as it is."""
+    return {
+        "changed": False,
+        "work": False,
+        "kind": "none",
+        "reasons": [],
+        "diff": [],
+        "flipped": [],
+        "links": [],
+        "endpoint": look(paths)[0],
+        "warnings": [
+            f"endpoint {paths.endpoint} made way for {told['for']} at {told['since']} and stays down. "
+            f"Have it back with site.yml -e activate={paths.endpoint}."
+        ],
+    }
+
+
+def _pin_of(asked: Asked, declared: Declared, era: Era, restored: str | None) -> dict[str, Any]:
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    lines = dict(declared.rungs[asked.rung]) if asked.rung is not None else {}
+    return {"rung": asked.rung, "restored": restored, "lines": lines, "since": since, "era": era.id}
+
+
+def _agrees(pin: Mapping[str, Any] | None, asked: Asked, restored: str | None) -> bool:
+    return pin is not None and (pin.get("rung"), pin.get("restored")) == (asked.rung, restored)
+
+
 def converge(
     declared: Declared,
     paths: Paths,
     *,
-    rung: str | None = None,
-    unpin: bool = False,
+    asked: Asked = Asked(),
     check_mode: bool = False,
     plan_only: bool = False,
     say: Say = lambda _step, _seconds=0: None,
@@ -183,21 +133,41 @@ def converge(
     """Bring the endpoint to its declared state, or say what that would take (``check_mode``, ``plan_only``).
 
     The result holds ``changed``, ``work`` (something slow is to be done), ``kind``, ``reasons``, ``diff``,
-    ``flipped`` (env lines), ``fit`` (of a new era), ``endpoint`` (see :func:`row`), ``links``, ``probes``.
+    ``flipped`` (env lines), ``fit`` (of a new era), ``endpoint`` (see ``_endpoint_look.row``), ``links``, ``probes``,
+    ``ledger`` (what the boot took), ``gap_s`` (how long nothing served).
     """
     store = EraStore(paths.store)
-    why = _unforeseeable(declared, paths) if check_mode else ""
+    down = store.stood_down()
+    if down is not None and not asked.activate and not asked.pins:
+        return _stood_down(paths, store, down)
+    restored = store.find(asked.era) if asked.era is not None else None
+    why = _unforeseeable(declared, paths) if check_mode and restored is None else ""
     if why:
         return {"changed": True, "work": True, "kind": "deploy", "reasons": [why], "warnings": [why]}
-    wanted = draw(declared, paths, rung)
+    wanted = redraw(restored, paths.stamps) if restored is not None else draw(declared, paths, asked.rung)
     current, pin = store.current(), store.pin()
-    links, health = _look(current, paths) if current is not None else ([], "no era yet")
-    broken = first_broken(links)
-    plan = decide(wanted.digest, current.blueprint.digest if current else None, pin, broken, rung=rung, unpin=unpin)
+    links, health = truth_of(current, paths) if current is not None else ([], "no era yet")
+    plan = decide(
+        wanted.digest,
+        current.blueprint.digest if current else None,
+        pin,
+        first_broken(links),
+        asked=asked.pins,
+        unpin=asked.unpin,
+    )
+    rivals = standing([replace(paths, endpoint=name) for name in declared.rivals])
+    if rivals:
+        names = ", ".join(rival.endpoint for rival in rivals)
+        kind = "repair" if plan.kind == "none" else plan.kind
+        plan = replace(plan, kind=kind, reasons=(*plan.reasons, f"{names} makes way"))
     target = current.blueprint if current is not None and plan.kind != "deploy" else wanted
     diff = _diff(paths, target)
+    restored_id = restored.id if restored is not None else None
     result: dict[str, Any] = {
-        "changed": plan.kind != "none" or plan.lift_pin or (rung is not None and (pin or {}).get("rung") != rung),
+        "changed": plan.kind != "none"
+        or plan.lift_pin
+        or (asked.pins and not _agrees(pin, asked, restored_id))
+        or down is not None,
         "kind": plan.kind,
         "reasons": list(plan.reasons),
         "diff": diff,
@@ -206,20 +176,17 @@ def converge(
     }
     result["work"] = result["changed"]
     if plan.pinned and pin is not None:
-        behind = wanted.digest != target.digest
-        result["warnings"].append(
-            f"endpoint {declared.name} is pinned to rung {pin['rung']!r} since {pin['since']}"
-            + ("; the inventory asks for another state, which is not rolled out" if behind else "")
-            + ". Lift the pin with rollback.yml -e unpin=true."
-        )
+        result["warnings"].append(_pin_warning(declared.name, pin, wanted.digest != target.digest))
+    foretold = None
     if plan.kind != "none":
         state = _systemd.show(paths.unit)
         if current is None:
             gate_foreign(paths, store.staged())
         gate_drop_ins(paths.unit, state, target.facts["drop_ins"])
-        gate_port(paths.unit, int(target.facts["env"]["LISTEN_PORT"]))
-        if plan.kind == "deploy":
-            result["fit"] = gate_fit(declared, rung, state.main_pid)
+        gate_port([paths.unit, *(rival.unit for rival in rivals)], int(target.facts["env"]["LISTEN_PORT"]))
+        if plan.kind == "deploy" and restored is None:
+            foretold = gate_fit(declared, asked.rung, state.main_pid)
+            result["fit"] = foretold.told
     if check_mode or plan_only or not result["changed"]:
         state = _systemd.show(paths.unit)
         result["endpoint"] = row(current, paths.unit, state, health=health, pin=pin, links=links, probes=[])
@@ -234,99 +201,51 @@ def converge(
                 found="another era or pin",
                 remedy="Run again",
             )
-        try:
-            era, links, probes = _carry_out(plan, wanted, current, store, paths, say, result.get("fit"))
-        except FleetError as exc:
-            exc.facts.setdefault("endpoint", look(paths)[0])
-            raise
-        if rung is not None:
-            since = datetime.now(UTC).isoformat(timespec="seconds")
-            store.set_pin({"rung": rung, "lines": dict(declared.rungs[rung]), "since": since, "era": era.id})
+        job = Job(target, current, plan.kind == "repair", store, paths, say, rivals, foretold)
+        done = _carried_out(plan, job)
+        if asked.pins:
+            store.set_pin(_pin_of(asked, declared, done.era, restored_id))
         elif plan.lift_pin:
             store.set_pin(None)
+        _tell_who_stands(store, job, declared, asked)
+        result["pruned"] = prune(store, declared.keep_eras)
     result["endpoint"] = row(
-        era, paths.unit, _systemd.show(paths.unit), health="HTTP 200", pin=store.pin(), links=links, probes=probes
+        done.era,
+        paths.unit,
+        _systemd.show(paths.unit),
+        health="HTTP 200",
+        pin=store.pin(),
+        links=done.links,
+        probes=done.probes,
     )
-    result["links"] = [link.as_dict() for link in links]
-    result["probes"] = probes
+    result["links"] = [link.as_dict() for link in done.links]
+    result["probes"] = done.probes
+    result["ledger"] = done.ledger
+    result["warnings"] += done.ledger.get("differences", [])
+    result["gap_s"] = result["endpoint"]["gap_s"] = done.gap_s
     return result
 
 
-def _carry_out(
-    plan: Plan,
-    wanted: Blueprint,
-    current: Era | None,
-    store: EraStore,
-    paths: Paths,
-    say: Say,
-    fit: Mapping[str, Any] | None,
-) -> tuple[Era, list[Link], list[dict[str, Any]]]:
-    """Do the plan; when proof breaks on a new era, the last certified one serves again before the error is raised."""
+def _carried_out(plan: Plan, job: Job) -> Done:
     if plan.kind == "none":
-        assert current is not None  # decide() never answers none without a current era
-        return current, _look(current, paths)[0], []
-    if plan.kind == "repair":
-        assert current is not None
-        era = current
-    else:
-        say("stage")
-        era = store.stage(wanted)
-    put_launcher(era.blueprint, paths)
-    _systemd.verify_unit(paths.unit, era.blueprint.unit_text)
+        assert job.current is not None  # decide() never answers none without a current era
+        return Done(job.current, truth_of(job.current, job.paths)[0], [], {}, 0.0)
     try:
-        say("cut over")
-        put_files(era.blueprint, paths)
-        _systemd.restart(paths.unit, timeout_s=_restart_s(era, current))
-        links, verdicts = prove(era, paths, say, fresh=True)
-    except (FleetError, OSError) as exc:
-        fault = exc if isinstance(exc, FleetError) else FleetError(f"cut over of {paths.unit}: {exc}")
-        if plan.kind == "deploy":
-            try:  # serving again comes first; the record of the failure is written in any case
-                fault.facts["went_back_to"] = _go_back(era, current, paths, say, fault)
-            finally:
-                store.fail(era, fault.message)
-        if fault is exc:
-            raise
-        raise fault from exc
-    probes = [verdict.as_dict() for verdict in verdicts]
-    certificate: dict[str, Any] = {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "truth": [link.as_dict() for link in links],
-        "probes": probes,
-    }
-    if fit is not None:
-        certificate["fit"] = {key: fit[key] for key in ("cards", "host", "split", "measured")}
-    return store.commit(era, certificate), links, probes
+        return carry_out(job)
+    except FleetError as exc:
+        exc.facts.setdefault("endpoint", look(job.paths)[0])
+        raise
 
 
-def _restart_s(era: Era, before: Era | None) -> int:
-    """Seconds that stopping what runs and starting ``era`` may take by the units' own limits."""
-    stop_s = max(each.blueprint.facts["timeout_stop_s"] for each in (era, before) if each is not None)
-    return int(era.blueprint.facts["deadline_s"]) + int(stop_s) + 60
-
-
-def _go_back(failed: Era, current: Era | None, paths: Paths, say: Say, fault: FleetError) -> str:
-    """Serve the last certified era again and prove it; before the first one, leave nothing behind."""
-    if current is None:
-        say("the first deploy failed: the unit is taken away again")
-        try:
-            remove_files(paths, timeout_s=_restart_s(failed, None))
-        except (FleetError, OSError) as second:
-            raise FleetError(
-                f"{fault.message} And its unit {paths.unit} could not be taken away: {second}",
-                remedy=f"Mend what the second message names, then run systemctl disable --now {paths.unit}",
-                went_back_to=None,
-            ) from second
-        return "nothing: this was the first deploy; unit and env file were taken away"
-    say(f"back to era {current.id}")
-    try:
-        put_files(current.blueprint, paths)
-        _systemd.restart(paths.unit, timeout_s=_restart_s(current, failed))
-        prove(current, paths, say, fresh=True)
-    except (FleetError, OSError) as second:
-        raise FleetError(
-            f"{fault.message} And the last certified era {current.id} does not serve either: {second}",
-            remedy="The endpoint is down; mend what the second message names and run site.yml again",
-            went_back_to=None,
-        ) from second
-    return f"era {current.id}, which serves again"
+def _tell_who_stands(store: EraStore, job: Job, declared: Declared, asked: Asked) -> None:
+    """Rivals that made way by an operator's word stay down until his next; by the inventory's they are inactive."""
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    for name in declared.rivals:
+        rival = EraStore(replace(job.paths, endpoint=name).store)
+        if asked.activate:
+            if rival.current() is not None:
+                rival.set_stood_down({"for": declared.name, "since": since})
+        elif rival.stood_down() is not None:
+            rival.set_stood_down(None)
+    if store.stood_down() is not None:
+        store.set_stood_down(None)

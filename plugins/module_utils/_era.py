@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import itertools
 import json
@@ -127,11 +128,8 @@ class EraStore:
         return Era(era_id, folder, Blueprint(meta["digest"], **texts, facts=meta["facts"]), meta)
 
     def _linked(self, name: str) -> Era | None:
-        try:
-            target = os.readlink(self._path(name))
-        except FileNotFoundError:
-            return None
-        return self.load(os.path.basename(target))
+        era_id = self.linked_id(name)
+        return None if era_id is None else self.load(era_id)
 
     def current(self) -> Era | None:
         """The era that was last proven and committed, or None before the first one."""
@@ -140,6 +138,69 @@ class EraStore:
     def previous(self) -> Era | None:
         """The era that was current before."""
         return self._linked("previous")
+
+    def ids(self) -> list[str]:
+        """The ids of all eras, oldest first; those of one second in the order of their number."""
+        eras = self._path("eras")
+        names = [name for name in os.listdir(eras) if not name.startswith(".")] if os.path.isdir(eras) else []
+
+        def age(name: str) -> tuple[str, int, str]:
+            created, _, rest = name.partition("-")
+            digest, _, number = rest.partition("-")
+            return created, int(number) if number.isdigit() else 1, digest
+
+        return sorted(names, key=age)
+
+    def find(self, wanted: str) -> Era:
+        """An era by the beginning of its id, or ``previous``; a FleetError that lists the known where it is not one."""
+        if wanted == "previous":
+            era = self.previous_certified()
+            if era is None:
+                raise FleetError(
+                    f"{self.folder} has no previous era", expected="two eras that were proven", found="one"
+                )
+            return era
+        known = self.ids()
+        found = [wanted] if wanted in known else [name for name in known if wanted and name.startswith(wanted)]
+        if len(found) != 1:
+            raise FleetError(
+                f"era {wanted!r} of {os.path.basename(self.folder)}",
+                expected=f"the beginning of one of: {', '.join(known) or 'none yet'}, or previous",
+                found=", ".join(found) or "none of these",
+            )
+        return self.load(found[0])
+
+    def linked_id(self, name: str) -> str | None:
+        """The id that the link ``current`` or ``previous`` names, the era unread; None where there is no link."""
+        try:
+            return os.path.basename(os.readlink(self._path(name)))
+        except FileNotFoundError:
+            return None
+
+    def previous_certified(self) -> Era | None:
+        """The era to go back to: ``previous``, or without that link the newest certified one before the current."""
+        previous = self.previous()
+        if previous is not None:
+            return previous
+        current, known = self.linked_id("current"), self.ids()
+        for era_id in reversed(known[: known.index(current)] if current in known else known):
+            era = self.load(era_id)
+            if era.state == "certified":
+                return era
+        return None
+
+    def remove(self, era_id: str) -> None:
+        """Take an era away whole: it gets a name that is no era's in one step, then its files go."""
+        eras = self._path("eras")
+        gone = os.path.join(eras, f".{era_id}.gone")
+        os.rename(os.path.join(eras, era_id), gone)
+        fsync_dir(eras)
+        shutil.rmtree(gone)
+
+    def sweep(self) -> None:
+        """Finish the removals that a killed run began."""
+        for gone in glob.glob(os.path.join(glob.escape(self._path("eras")), ".*.gone")):
+            shutil.rmtree(gone)
 
     def stage(self, blueprint: Blueprint, *, now: datetime | None = None) -> Era:
         """Write a new era; one that a killed run left staged with the same digest is taken up again."""
@@ -192,10 +253,7 @@ class EraStore:
         """Record the proof and make the era current; the one that was current becomes previous."""
         meta = {**era.meta, "state": "certified", "certificate": dict(certificate)}
         atomic_write(os.path.join(era.path, "era.json"), _dump(meta))
-        try:
-            before = os.path.basename(os.readlink(self._path("current")))
-        except FileNotFoundError:
-            before = ""
+        before = self.linked_id("current")
         if before and before != era.id:
             atomic_link(os.path.join("eras", before), self._path("previous"))
         atomic_link(os.path.join("eras", era.id), self._path("current"))
@@ -212,10 +270,22 @@ class EraStore:
 
     def set_pin(self, pin: Mapping[str, Any] | None) -> None:
         """Write the pin, or lift it with None."""
-        if pin is not None:
-            atomic_write(self._path("pin.json"), _dump(pin))
-        elif os.path.lexists(self._path("pin.json")):
-            os.unlink(self._path("pin.json"))
+        self._put("pin.json", pin)
+
+    def stood_down(self) -> dict[str, Any] | None:
+        """``{for, since}`` where this endpoint made way for another by an operator's word, else None."""
+        told = read_json(self._path("stood-down.json"))
+        return None if told is None else dict(told)
+
+    def set_stood_down(self, told: Mapping[str, Any] | None) -> None:
+        """Write that record, or remove it with None."""
+        self._put("stood-down.json", told)
+
+    def _put(self, name: str, value: Mapping[str, Any] | None) -> None:
+        if value is not None:
+            atomic_write(self._path(name), _dump(value))
+        elif os.path.lexists(self._path(name)):
+            os.unlink(self._path(name))
             fsync_dir(self.folder)
 
 

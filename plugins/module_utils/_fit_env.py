@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import Card, Shape
+from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import CONTEXT_DRAFTERS, Card, Shape
 
-__all__ = ["DEVICE_NAMES", "cards_of", "device_names", "shape_of_env"]
+__all__ = ["DEVICE_NAMES", "cards_of", "device_names", "drafts", "shape_of_env"]
 
 # The engine's names of devices by the vendor of the card.
 DEVICE_NAMES = {"amd": "ROCm", "nvidia": "CUDA"}
@@ -20,12 +20,27 @@ _BACKENDS = {"amd": "hip", "nvidia": "cuda"}
 _VISIBLE = {"amd": "HIP_VISIBLE_DEVICES", "nvidia": "CUDA_VISIBLE_DEVICES"}
 
 
+def _vendor(cards: Sequence[Mapping[str, Any]]) -> str:
+    """The one vendor of the cards."""
+    for card in cards:
+        for key in ("vendor", "free_mib"):
+            if card.get(key) is None:
+                raise FleetError(f"card {card.get('name')}", expected=f"its {key}", found="none")
+    vendors = {str(card["vendor"]) for card in cards}
+    if len(vendors) > 1:
+        raise FleetError("cards", expected="cards of one vendor", found=[card["name"] for card in cards])
+    (vendor,) = vendors
+    if vendor not in DEVICE_NAMES:
+        raise FleetError("cards", expected="vendor " + " or ".join(DEVICE_NAMES), found=vendor)
+    return vendor
+
+
 def _visible(env: Mapping[str, str], cards: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The cards that the engine may see, in its order: as the env says, else by index."""
-    vendor = cards[0]["vendor"]
+    vendor = _vendor(cards)
     given = env.get(_VISIBLE[vendor])
     if given is None:
-        return sorted(cards, key=lambda card: int(card.get("index", 0)))
+        return sorted(cards, key=lambda card: int(card.get("index") or 0))
     found = []
     for word in given.split(",") if given else []:
         match = [card for card in cards if word in (str(card.get("index")), card.get("uuid"))]
@@ -45,8 +60,6 @@ def device_names(env: Mapping[str, str], cards: Sequence[Mapping[str, Any]]) -> 
     """The engine's device names (``ROCm0``, ``CUDA1``) and the declared card behind each, in the engine's order."""
     if not cards:
         return {}
-    if len({card["vendor"] for card in cards}) > 1:
-        raise FleetError("cards", expected="cards of one vendor", found=[card["name"] for card in cards])
     seen = _visible(env, cards)
     every = {f"{DEVICE_NAMES[card['vendor']]}{number}": card for number, card in enumerate(seen)}
     if env.get("DEVICE") in (None, ""):
@@ -68,12 +81,12 @@ def device_names(env: Mapping[str, str], cards: Sequence[Mapping[str, Any]]) -> 
 def cards_of(env: Mapping[str, str], cards: Sequence[Mapping[str, Any]]) -> tuple[Card, ...]:
     """The cards that hold layers, in the engine's order.
 
-    ``cards`` are ``{name, vendor, index, uuid, free_mib, floor_mib}``.
+    ``cards`` are ``{name, vendor, index, uuid, free_mib, floor_mib}``, of which index, uuid and floor_mib may lack.
     """
     seen = list(device_names(env, cards).values())
     if env.get("SPLIT_MODE") == "none":
         seen = seen[:1]
-    return tuple(Card(str(card["name"]), float(card["free_mib"]), float(card["floor_mib"])) for card in seen)
+    return tuple(Card(str(card["name"]), float(card["free_mib"]), float(card.get("floor_mib") or 0)) for card in seen)
 
 
 def _layers(env: Mapping[str, str]) -> int | None:
@@ -81,30 +94,42 @@ def _layers(env: Mapping[str, str]) -> int | None:
     return int(given) if re.fullmatch("[0-9]+", given) else None
 
 
+def drafts(env: Mapping[str, str]) -> bool:
+    """Whether SPEC_TYPE names a drafter; without one the launcher strips the SPEC_DRAFT_ lines."""
+    return any(name in CONTEXT_DRAFTERS for name in env.get("SPEC_TYPE", "none").split(","))
+
+
+def _drafting(env: Mapping[str, str], names: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The drafter's part of a shape."""
+    types = env.get("SPEC_TYPE", "none")
+    if not drafts(env):
+        return {"spec_type": None if types == "none" else types}
+    cards = None
+    given = env.get("SPEC_DRAFT_DEVICE")
+    if given and names:
+        wanted = [] if given == "none" else given.split(",")
+        for name in wanted:
+            if name not in names:
+                raise FleetError(f"SPEC_DRAFT_DEVICE={given}", expected=" or ".join(names), found=name)
+        cards = tuple(str(names[name]["name"]) for name in wanted)
+    return {
+        "spec_type": types,
+        "spec_draft_n_max": int(env.get("SPEC_DRAFT_N_MAX", 3)),
+        "draft_type_k": env.get("SPEC_DRAFT_TYPE_K", "f16"),
+        "draft_type_v": env.get("SPEC_DRAFT_TYPE_V", "f16"),
+        "draft_cards": cards,
+    }
+
+
 def shape_of_env(env: Mapping[str, str], cards: Sequence[Mapping[str, Any]] = ()) -> Shape:
     """The shape that the env lines (as text, see ``_envspec.normalise``) make; absent lines keep the engine's defaults.
 
-    A FleetError for a split that the ledger does not know and for devices that no card is declared for.
+    A FleetError for devices that no card is declared for.
     """
-    mode = env.get("SPLIT_MODE", "layer")
-    if mode not in ("layer", "none"):
-        raise FleetError(
-            f"SPLIT_MODE={mode}",
-            expected="layer or none: the memory of other splits is not known",
-            found=mode,
-            remedy="Give the totals of a boot under `measured`, or set SPLIT_MODE to layer",
-        )
     names = device_names(env, cards)
-    split = env.get("TENSOR_SPLIT")
-    drafting = env.get("SPEC_DRAFT_DEVICE")
-    draft_cards = None
-    if drafting and names and drafting != "none":
-        for name in drafting.split(","):
-            if name not in names:
-                raise FleetError(f"SPEC_DRAFT_DEVICE={drafting}", expected=" or ".join(names), found=name)
-        draft_cards = tuple(str(names[name]["name"]) for name in drafting.split(","))
     held = cards_of(env, cards)
-    armed = env.get("SPEC_TYPE", "none") != "none"  # without it the other SPEC_ lines are stripped
+    split = env.get("TENSOR_SPLIT")
+    mode = env.get("SPLIT_MODE", "layer")
     return Shape(
         ctx_size=int(env["CTX_SIZE"]),
         parallel=int(env["PARALLEL"]) if "PARALLEL" in env else None,
@@ -113,12 +138,9 @@ def shape_of_env(env: Mapping[str, str], cards: Sequence[Mapping[str, Any]] = ()
         ubatch_size=int(env.get("UBATCH_SIZE", 512)),
         batch_size=int(env.get("BATCH_SIZE", 2048)),
         tensor_split=tuple(float(share) for share in split.split(",")) if split and held else None,
+        split_mode="layer" if mode == "none" or not held else mode,
         flash_attn=env.get("FLASH_ATTN", "auto"),
-        spec_type=env["SPEC_TYPE"] if armed else None,
-        spec_draft_n_max=int(env.get("SPEC_DRAFT_N_MAX", 3)) if armed else 3,
-        draft_type_k=env.get("SPEC_DRAFT_TYPE_K", "f16") if armed else "f16",
-        draft_type_v=env.get("SPEC_DRAFT_TYPE_V", "f16") if armed else "f16",
-        draft_cards=draft_cards if armed else None,
         gpu_layers=_layers(env) if held else None,
-        backend=_BACKENDS[cards[0]["vendor"]] if held else "cpu",
+        backend=_BACKENDS[_vendor(cards)] if held else "cpu",
+        **_drafting(env, names),
     )

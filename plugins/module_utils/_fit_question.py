@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
@@ -17,7 +18,14 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._fit import (
     with_largest_context,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_boot import Boot, Measured
-from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_endpoint import boot_of, host_card, read_once
+from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_endpoint import (
+    Unread,
+    boot_of,
+    host_card,
+    kin,
+    read_first,
+    read_once,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines import Ledger
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import Card, Shape
 
@@ -69,20 +77,24 @@ def _shape(params: Mapping[str, Any]) -> Shape:
 def _plain_boot(params: Mapping[str, Any], host: Card) -> Boot:
     """The boot of a model and settings given one by one."""
     shape = _shape(params)
-    headers = {role: read_once(params[role]) for role in ("drafter", "mmproj", "lora") if params[role]}
+    files = {role: params[role] for role in ("model", "drafter", "mmproj", "lora") if params[role]}
+    read = partial(read_once, vocabulary="drafter" in files)
+    headers = {role: read_first([place], read) for role, place in files.items()}
     cards = tuple(Card(card["name"], card["free_mib"], card["floor_mib"]) for card in params["cards"])
+    loads, devices = frozenset(files.items()), tuple(card.name for card in cards)
     measured = tuple(
-        Measured(str(one.get("name") or f"measured[{number}]"), "", "", shape, frozenset(headers), one["cards"])
+        Measured(one["name"] or f"measured[{number}]", "", "", shape, loads, devices, one["cards"])
         for number, one in enumerate(params["measured"])
     )
     return Boot(
-        read_once(params["model"]),
+        headers["model"],
         shape,
         cards,
         drafter=headers.get("drafter"),
         mmproj=headers.get("mmproj"),
         lora=headers.get("lora"),
         host=host,
+        files=files,
         measured=measured,
     )
 
@@ -90,7 +102,7 @@ def _plain_boot(params: Mapping[str, Any], host: Card) -> Boot:
 def _chosen(boot: Boot, params: Mapping[str, Any]) -> tuple[Boot, tuple[Ledger, ...]]:
     """The boot with what is to be searched for filled in."""
     split = params["tensor_split"]
-    if params["env"] is not None and split is not None:
+    if params["env"] is not None and split:
         boot = replace(boot, shape=replace(boot.shape, tensor_split=_split(split)))
     if params["env"] is None and params["ctx_size"] == _AUTO:
         return with_largest_context(boot)
@@ -110,9 +122,10 @@ def ask(params: Mapping[str, Any]) -> dict[str, Any]:
             try:
                 rungs[rung] = answer(boot_of(params, {**params["env"], **lines}, host=host))
             except FleetError as exc:  # a rung that cannot be is an answer; the declared shape has to be one
-                rungs[rung] = {"fits": False, "error": exc.message}
+                rungs[rung] = {"fits": None if isinstance(exc, Unread) else False, "error": exc.message}
     boot, near = _chosen(boot, params)
+    relations = kin(boot, params["ggml_types"]) if params["kinship"] else []
     told = answer(boot, near=near)
     if params["required"]:
         require_room(params["name"], told)
-    return {"name": params["name"], "fit": told, "rungs": rungs, "kinship": []}
+    return {"name": params["name"], "fit": told, "rungs": rungs, "kinship": [one.as_dict() for one in relations]}

@@ -36,8 +36,7 @@ def bar(device: Mapping[str, Any], width: int = _WIDTH) -> str:
     The cells add up by rounding the running sum, so that the bar is never a cell longer than its terms together.
     """
     free = device["free_mib"]
-    whole = float(free) if free else max(device["total_mib"], 1e-9)
-    scale = width / whole
+    scale = width / max(free or device["total_mib"], 1e-9)
     cells, running = "", 0.0
     for term, letter in _LETTERS:
         running += device[f"{term}_mib"]
@@ -67,22 +66,29 @@ def _row(label: str, device: Mapping[str, Any], label_width: int, name_width: in
     return f"  {label:<{label_width}}  {device['name']:<{name_width}}  {bar(device)} {figures}"
 
 
+def _shown(fit: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The devices of a row each: the cards, and the host where it holds all or does not hold its part."""
+    return [*fit["cards"], *([] if fit["cards"] and fit["host"]["fits"] else [fit["host"]])]
+
+
 def fit_lines(name: str, told: Mapping[str, Any]) -> list[str]:
     """An endpoint's lines: ``told`` is the module's result with ``fit`` and ``rungs`` (``{name: fit or error}``)."""
     shown = {"declared": told["fit"], **(told.get("rungs") or {})}
     fits = [fit for fit in shown.values() if "cards" in fit]
-    names = [device["name"] for fit in fits for device in (fit["cards"] or [fit["host"]])]
+    names = [device["name"] for fit in fits for device in _shown(fit)]
     label_width, name_width = max(map(len, shown)), max(map(len, names), default=0)
     lines = [name]
     for label, fit in shown.items():
         if "cards" not in fit:
             lines.append(f"  {label:<{label_width}}  {fit['error']}")
             continue
-        for number, device in enumerate(fit["cards"] or [fit["host"]]):
+        for number, device in enumerate(_shown(fit)):
             lines.append(_row("" if number else label, device, label_width, name_width))
         extra = []
         if fit["measured"]:
             extra.append(f"with figures measured at this shape: {fit['measured']}")
+        if fit["neighbours"]:
+            extra.append(f"TENSOR_SPLIT={','.join(map(str, fit['split']))} leaves most room")
         for one in fit["neighbours"]:
             left = ", ".join(f"{mib:,.0f} on {card}" for card, mib in one["free_after_mib"].items())
             extra.append(f"TENSOR_SPLIT={','.join(map(str, one['split']))} would leave {left} MiB")

@@ -5,17 +5,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, effective_env
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit import answer, require_room
-from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_endpoint import boot_of, host_card
+from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_endpoint import boot_of, host_card, kin
+from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines import Ledger
 
-__all__ = ["gate_fit"]
+__all__ = ["Foretold", "gate_fit"]
 
 
-def gate_fit(declared: Declared, rung: str | None, leaving: int | None) -> dict[str, Any]:
-    """The ledger of the boot that ``declared`` (with ``rung``) asks for; a FleetError where it cannot be or not fit.
+@dataclass(frozen=True)
+class Foretold:
+    """The memory that a boot will take: as the module's result has it, and as it can be held against the boot's log."""
+
+    told: dict[str, Any]
+    ledger: Ledger
+
+
+def gate_fit(declared: Declared, rung: str | None, leaving: int | None) -> Foretold:
+    """The memory of the boot that ``declared`` (with ``rung``) asks for; a FleetError where it cannot be or not fit.
 
     ``leaving`` is the process that ends before it, which gives the host's memory back.
     """
@@ -28,6 +38,7 @@ def gate_fit(declared: Declared, rung: str | None, leaving: int | None) -> dict[
         "measured": declared.measured,
     }
     boot = boot_of(entry, effective_env(declared, rung), host=host_card(leaving))
+    kin(boot, declared.ggml_types)
     told = answer(boot)
     require_room(declared.name, told)
-    return told
+    return Foretold(told, boot.ledger())

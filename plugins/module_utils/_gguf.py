@@ -51,6 +51,7 @@ def read_gguf(
     path_or_url: str,
     *,
     keys: Collection[str] | None = None,
+    whole: Collection[str] = (),
     tensors: bool = True,
     declared_bytes: int | None = None,
     timeout_s: float = 30.0,
@@ -59,14 +60,14 @@ def read_gguf(
     """Read the header of the model at a path or an HTTP(S) URL; the first of a set of shards stands for the set.
 
     ``keys`` are returned whatever they are, beside the few that properties of Gguf need; None returns all, with arrays
-    of strings and arrays of more than 4,096 numbers as ArrayInfo. Without ``tensors`` their table is neither read nor
-    checked. ``declared_bytes`` is the whole file's length where only its header is at hand. ``timeout_s`` is the
-    longest silence of a server, ``deadline_s`` all that it may take for one file.
+    of strings and arrays of more than 4,096 numbers as ArrayInfo, but for those in ``whole``. Without ``tensors`` their
+    table is neither read nor checked. ``declared_bytes`` is the whole file's length where only its header is at hand.
+    ``timeout_s`` is the longest silence of a server, ``deadline_s`` all that it may take for one file.
 
     Raises a class of _gguf_errors where the file is unsound, SourceError where it cannot be read.
     """
 
-    first, shard = _read_file(path_or_url, 0, keys, tensors, declared_bytes, timeout_s, deadline_s)
+    first, shard = _read_file(path_or_url, 0, keys, whole, tensors, declared_bytes, timeout_s, deadline_s)
     count = shard_count(shard.name, first.metadata)
     architecture = first.metadata.get("general.architecture")
     if not isinstance(architecture, str) or not architecture:
@@ -85,7 +86,7 @@ def read_gguf(
             )
         for index, place in enumerate(shard_names(path_or_url, count)[1:], start=1):
             try:
-                header, shard = _read_file(place, index, (), tensors, None, timeout_s, deadline_s)
+                header, shard = _read_file(place, index, (), (), tensors, None, timeout_s, deadline_s)
             except SourceError as exc:
                 if isinstance(exc.__cause__, FileNotFoundError) or exc.facts.get("status") in (404, 410):
                     of = f"{index + 1} of {count}"
@@ -110,17 +111,19 @@ def read_gguf(
     )
 
 
-def require_known_types(name: str, gguf: Gguf) -> None:
-    """Refuse a model with tensors of a type that the engine does not know: no size is guessed for a budget."""
-    if gguf.unknown_types:
-        shown = ", ".join(f"{count} of type {kind}" for kind, count in sorted(gguf.unknown_types.items()))
-        raise UnknownTensorType(f"{name} has tensors of an unknown type", expected="types of the engine", found=shown)
+def require_known_types(name: str, gguf: Gguf, *, also: Collection[int] = (), runtime: str = "the engine") -> None:
+    """Refuse a model with tensors of a type that neither the engine knows nor ``runtime``, which has ``also``."""
+    strange = {kind: count for kind, count in gguf.unknown_types.items() if kind not in also}
+    if strange:
+        shown = ", ".join(f"{count} of type {kind}" for kind, count in sorted(strange.items()))
+        raise UnknownTensorType(f"{name} has tensors of an unknown type", expected=f"types of {runtime}", found=shown)
 
 
 def _read_file(
     place: str,
     shard: int,
     keys: Collection[str] | None,
+    whole: Collection[str],
     tensors: bool,
     declared_bytes: int | None,
     timeout_s: float,
@@ -135,5 +138,5 @@ def _read_file(
                 found=f"{source.size} bytes",
                 remedy="Correct the declared length",
             )
-        header = read_header(source, keys=keys, tensors=tensors, file_bytes=size, shard=shard)
+        header = read_header(source, keys=keys, whole=whole, tensors=tensors, file_bytes=size, shard=shard)
     return header, Shard(source.name, size, header.data_offset, header.alignment, header.tensor_count)

@@ -90,6 +90,7 @@ def read_header(
     source: Source,
     *,
     keys: Collection[str] | None,
+    whole: Collection[str] = (),
     tensors: bool,
     file_bytes: int,
     shard: int = 0,
@@ -97,11 +98,12 @@ def read_header(
     """Read the header of ``source``, whose file has ``file_bytes`` (more than ``source.size`` for a header alone).
 
     ``keys`` (where the file has them) are decoded whatever they are, and a few that every reader needs; None stands for
-    all keys, with arrays of strings and long ones as ArrayInfo. Raises the classes of _gguf_errors.
+    all keys, with arrays of strings and long ones as ArrayInfo but for those in ``whole``. Raises the classes of
+    _gguf_errors.
     """
     cursor = Cursor(source)
     version, tensor_count, key_count = _read_start(cursor)
-    metadata = _read_metadata(cursor, key_count, keys)
+    metadata = _read_metadata(cursor, key_count, keys, whole)
     alignment = _alignment(cursor, metadata)
     if not tensors:
         return Header(version, metadata, (), tensor_count, 0, alignment)
@@ -140,7 +142,7 @@ def _read_start(cursor: Cursor) -> tuple[int, int, int]:
     return version, tensor_count, key_count
 
 
-def _read_metadata(cursor: Cursor, count: int, keys: Collection[str] | None) -> dict[str, Any]:
+def _read_metadata(cursor: Cursor, count: int, keys: Collection[str] | None, whole: Collection[str]) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
     seen: set[bytes] = set()
     for index in range(count):
@@ -153,7 +155,7 @@ def _read_metadata(cursor: Cursor, count: int, keys: Collection[str] | None) -> 
             raise DuplicateKey(f"{cursor.name}: key {key!r} stands twice", expected="each key once", found="two values")
         seen.add(raw)
         cursor.place = f"the value of {key!r}"
-        asked = keys is not None and key in keys
+        asked = key in whole or (keys is not None and key in keys)
         kept = asked or keys is None or key in _ALWAYS or key.endswith(_ALWAYS_ENDS)
         kind = cursor.u32()
         if key == _ALIGNMENT and kind != _U32:

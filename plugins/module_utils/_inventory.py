@@ -12,12 +12,14 @@ from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_boot import faults_of_terms
+from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_probes import probe_problems
 from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_schema import (
     CARD,
-    CHAT,
     CLIENT,
     ENDPOINT,
     FILE,
+    MEASURED,
     PAYLOAD,
     REPLACES,
     RUNTIME,
@@ -197,6 +199,46 @@ def _check_visible(
             )
 
 
+def _undeclared(where: str, kind: str, name: str, table: Mapping[str, Any]) -> Iterable[str]:
+    if name not in table:
+        guess = _envspec.closest(name, list(table))
+        hint = f"Did you mean {guess}?" if guess else f"Declared: {', '.join(table) or 'none'}."
+        yield f"{where}.{kind} {name!r} is not declared in llm_{kind}s. {hint}"
+
+
+def _strange_cards(where: str, names: Iterable[str], cards: Mapping[str, Any]) -> Iterable[str]:
+    for name in names:
+        if name not in cards:
+            known = ", ".join(cards) or "none"
+            yield f"{where}.cards names {name!r}, which llm_cards does not declare. Declared: {known}."
+
+
+def _check_measured(
+    where: str,
+    given: Mapping[str, Any],
+    one: Mapping[str, Any],
+    tables: Mapping[str, Mapping[str, Any]],
+    sound: set[str],
+    cards: Mapping[str, Any],
+    base: Sequence[str],
+) -> Iterable[str]:
+    """Figures of a boot; ``base`` are the problems that the endpoint's own env has already."""
+    problems = check_keys(where, one, MEASURED)
+    yield from problems
+    if problems:
+        return
+    for kind, table in tables.items():
+        if kind in one:
+            yield from _undeclared(where, kind, one[kind], table)
+    for fault in faults_of_terms(one["cards"]):
+        yield f"{where}.cards: {fault.message}"
+    yield from _strange_cards(where, one["cards"], cards)
+    name = one.get("payload", given["payload"])
+    payload = tables["payload"][name] if f"payload {name}" in sound else None
+    found, _lines = _env_problems(given["engine"], {**given["env"], **one.get("env", {})}, payload)
+    yield from (f"{where}.env: {text}" for text in found if text not in base)
+
+
 def _check_endpoint(
     name: str,
     given: Any,
@@ -217,11 +259,9 @@ def _check_endpoint(
     if problems:
         return None
     engine = given["engine"]
-    for kind, table in (("runtime", runtimes), ("payload", payloads)):
-        if given[kind] not in table:
-            guess = _envspec.closest(given[kind], list(table))
-            hint = f"Did you mean {guess}?" if guess else f"Declared: {', '.join(table) or 'none'}."
-            out.problems.append(f"{where}.{kind} {given[kind]!r} is not declared in llm_{kind}s. {hint}")
+    tables = {"runtime": runtimes, "payload": payloads}
+    for kind, table in tables.items():
+        out.problems += _undeclared(where, kind, given[kind], table)
     runtime = runtimes.get(given["runtime"])
     if isinstance(runtime, Mapping) and runtime.get("engine") in _envspec.ENGINES and runtime["engine"] != engine:
         out.problems.append(
@@ -238,23 +278,22 @@ def _check_endpoint(
         found, merged = _env_problems(engine, {**given["env"], **lines}, payload)
         out.problems += [f"{where}.rungs.{rung}: {text}" for text in found if text not in base]
         windows[rung] = _window(engine, merged)
+    for number, one in enumerate(given.get("measured") or []):
+        here = f"{where}.measured[{one.get('name', number)}]"
+        out.problems += _check_measured(here, given, one, tables, sound, cards, base)
     if "client" in given:
         problems = check_keys(f"{where}.client", given["client"], CLIENT)
         out.problems += problems or _check_client(where, given["client"], windows)
-    if "chat" in given:
-        out.problems += check_keys(f"{where}.chat", given["chat"], CHAT)
     if "replaces" in given:
         problems = check_keys(f"{where}.replaces", given["replaces"], REPLACES)
         if not problems and not any(given["replaces"].get(key) for key in ("units", "quadlets", "drop_ins", "files")):
             problems = [f"{where}.replaces names nothing; expected units, quadlets, drop_ins or files."]
         out.problems += problems
+    if "probes" in given:
+        out.problems += probe_problems(f"{where}.probes", given["probes"])
     wanted = given.get("cards") or []
-    strangers = [card for card in wanted if card not in cards]
-    out.problems += [
-        f"{where}.cards names {card!r}, which llm_cards does not declare. Declared: {', '.join(cards) or 'none'}."
-        for card in strangers
-    ]
-    if not strangers and all(f"card {card}" in sound for card in wanted):
+    out.problems += _strange_cards(where, wanted, cards)
+    if all(f"card {card}" in sound for card in wanted):
         out.problems += _check_visible(where, engine, env, [cards[card] for card in wanted])
     return _envspec.address_of(engine, env)[1]
 

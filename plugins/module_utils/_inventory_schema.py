@@ -11,15 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec
+from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_declare import CAPABILITIES
 
 __all__ = [
+    "ACCEPTANCE",
+    "ADAPTER",
     "CARD",
-    "CHAT",
     "CLIENT",
+    "CUSTOM",
     "ENDPOINT",
     "FILE",
     "MEASURED",
     "PAYLOAD",
+    "PROBES",
     "REPLACES",
     "RUNTIME",
     "SOURCES",
@@ -79,6 +83,28 @@ def _texts(required: bool = False) -> Field:
         return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
 
     return Field("a list of texts", test, required)
+
+
+def _some(choices: tuple[str, ...]) -> Field:
+    def test(value: Any) -> bool:
+        return isinstance(value, (list, tuple)) and all(item in choices for item in value)
+
+    return Field("a list of " + ", ".join(choices), test)
+
+
+def _one_or_more(required: bool = False) -> Field:
+    def test(value: Any) -> bool:
+        items = value if isinstance(value, (list, tuple)) else [value]
+        return bool(items) and all(isinstance(item, str) and item != "" for item in items)
+
+    return Field("text, or a list of texts", test, required)
+
+
+def _share() -> Field:
+    def test(value: Any) -> bool:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
+
+    return Field("a number from 0 to 1", test)
 
 
 def _flag() -> Field:
@@ -148,9 +174,11 @@ ENDPOINT = {
     "client": _table(),
     "deadline_s": _count(),
     "drop_ins": _texts(),
-    "chat": _table(),
     "replaces": _table(),
+    "probes": _table(),
     "measured": _items(),
+    "api_key_file": _path(),
+    "keep_eras": _count(),
 }
 MEASURED = {
     "name": _text(),
@@ -177,7 +205,25 @@ REPLACES = {
     "drop_ins": _texts(),
     "files": _texts(),
 }
-CHAT = {"max_tokens": _count(), "timeout_s": _count()}
+PROBES = {
+    "capabilities": _some(CAPABILITIES),
+    "without": _some(tuple(name for name in CAPABILITIES if name not in ("health", "chat"))),
+    "max_tokens": _count(),
+    "larger_max_tokens": _count(),
+    "timeout_s": _count(),
+    "acceptance": _table(),
+    "adapter": _table(),
+    "custom": _items(),
+}
+ACCEPTANCE = {"drafting": _share(), "ngram": _share()}
+ADAPTER = {"prompt": _text(required=True), "marker": _text(required=True), "without": _text()}
+CUSTOM = {
+    "name": _like(re.compile(r"[a-z0-9][a-z0-9_-]*"), "small letters, digits and dashes", required=True),
+    "body": _table(required=True),
+    "expect": _one_or_more(required=True),
+    "max_tokens": _count(),
+    "timeout_s": _count(),
+}
 CARD = {
     "vendor": _choice("amd", "nvidia", required=True),
     "arch": _text(required=True),

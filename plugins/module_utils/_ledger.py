@@ -24,19 +24,29 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines impor
     Line,
     gather,
 )
-from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_model import KNOWN, Facts, Header, facts
+from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_model import (
+    KNOWN,
+    WAY_OUT,
+    Facts,
+    Header,
+    UnknownMemory,
+    facts,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import Card, Context, Shape, context
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_split import counts, placement
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_weights import (
     Size,
     Weights,
     adapter_pairs,
-    has_mtp_head,
     projector_size,
+    require_source,
     weights,
 )
 
-__all__ = ["TERMS", "CardLedger", "Ledger", "Line", "Plan", "predict"]
+__all__ = ["DRIVER_NOTE", "PROJECTOR_NOTE", "TERMS", "CardLedger", "Ledger", "Line", "Plan", "predict"]
+
+PROJECTOR_NOTE = "the projector's compute buffer is not counted: the boot's log states it"
+DRIVER_NOTE = "the driver's own context on each card is not counted: give free_mib without it"
 
 
 @dataclass(frozen=True)
@@ -119,7 +129,7 @@ class Plan:
             raise FleetError("model", expected="a model that stands alone", found=f"a {known.architecture} drafter")
         room = context(shape, known.trained)
         armed = shape.drafter_type
-        _check_drafter(shape, model, known, drafter)
+        require_source(armed, model, known.layers_all, known.nextn, drafter=drafter is not None)
         rollback = shape.spec_draft_n_max if known.rollback and armed not in (None, "draft-simple") else 0
         device = bool(cards)
         held = weights(model, known, mtp=armed == "draft-mtp")
@@ -152,11 +162,11 @@ class Plan:
                 plan.notes.append("the drafter lies on " + ", ".join(shape.draft_cards))
         if mmproj is not None:
             plan.projector = projector_size(mmproj)
-            plan.notes.append("the projector's compute buffer is not counted: the boot's log states it")
+            plan.notes.append(PROJECTOR_NOTE)
         if lora is not None:
             plan.adapter = adapter_pairs(lora, model)
         if device:
-            plan.notes.append("the driver's own context on each card is not counted: give free_mib without it")
+            plan.notes.append(DRIVER_NOTE)
         if borrowed:
             plan.notes.append("partly offloaded: the compute bound holds a guess at what a large batch copies over")
         if not held.exact:
@@ -246,6 +256,10 @@ def _check_cards(cards: tuple[Card, ...], shape: Shape) -> None:
         raise FleetError("cards", expected="none for backend cpu", found=[card.name for card in cards])
     if shape.backend != "cpu" and not cards:
         raise FleetError("cards", expected=f"at least one for backend {shape.backend}", found="none")
+    if shape.split_mode != "layer":
+        raise UnknownMemory("split_mode", expected="layer", found=shape.split_mode, remedy=WAY_OUT)
+    if shape.draft_cards == () and shape.drafter_type not in (None, "draft-mtp"):
+        raise UnknownMemory("draft_cards", expected="cards for the drafter", found="none", remedy=WAY_OUT)
     names = [card.name for card in cards]
     if len(set(names)) < len(names):
         raise FleetError("cards", expected="a name of its own for each", found=names)
@@ -254,22 +268,6 @@ def _check_cards(cards: tuple[Card, ...], shape: Shape) -> None:
             raise FleetError("draft_cards", expected=" or ".join(names), found=name)
     if shape.tensor_split is not None and cards and len(shape.tensor_split) < len(cards):
         raise FleetError("tensor_split", expected=f"{len(cards)} numbers, one a card", found=list(shape.tensor_split))
-
-
-def _check_drafter(shape: Shape, model: Header, known: Facts, drafter: Header | None) -> None:
-    armed = shape.drafter_type
-    if armed == "draft-mtp":
-        if drafter is not None:
-            raise FleetError("spec_type draft-mtp", expected="no drafter file beside it", found="one")
-        if not has_mtp_head(model, known):
-            raise FleetError(
-                "spec_type draft-mtp",
-                expected="nextn tensors in the model's file",
-                found=f"nextn_predict_layers {known.nextn} and no head's tensors",
-                remedy="Take a file that was converted with its MTP head, or set SPEC_TYPE=none",
-            )
-    elif armed is not None and drafter is None:
-        raise FleetError(f"spec_type {armed}", expected="a drafter file", found="none")
 
 
 def _mtp_part(target: _Part, shape: Shape) -> _Part:

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 
-__all__ = ["KNOWN", "Facts", "Header", "Recurrent", "TensorInfo", "UnknownMemory", "facts"]
+__all__ = ["KNOWN", "WAY_OUT", "Facts", "Header", "Recurrent", "TensorInfo", "UnknownMemory", "facts"]
 
-_WAY_OUT = "Have llama-fit-params in the runtime, or give the totals of a boot under `measured`"
+WAY_OUT = "Have llama-fit-params in the runtime, or give the totals of a boot under `measured`"
 
 
 class UnknownMemory(FleetError):
@@ -153,7 +153,7 @@ class _Keys:
 
     def uncounted(self, key: str, expected: str, found: Any) -> UnknownMemory:
         return UnknownMemory(
-            f"{self.architecture}.{key} in the model's header", expected=expected, found=found, remedy=_WAY_OUT
+            f"{self.architecture}.{key} in the model's header", expected=expected, found=found, remedy=WAY_OUT
         )
 
     def number(self, key: str, default: int | None = None, least: int = 1) -> int:
@@ -245,7 +245,7 @@ def facts(header: Header) -> Facts:
             f"architecture {architecture}",
             expected="one whose memory is known: " + ", ".join(sorted(KNOWN)),
             found=architecture,
-            remedy=_WAY_OUT,
+            remedy=WAY_OUT,
         )
     keys = _Keys(header)
     for key, what in _OTHER_MEMORY.items():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 
-__all__ = ["BACKENDS", "MIB", "Card", "Context", "Shape", "context", "pad"]
+__all__ = ["BACKENDS", "CONTEXT_DRAFTERS", "MIB", "Card", "Context", "Shape", "context", "pad"]
 
 MIB = 1024 * 1024
 
@@ -49,6 +49,8 @@ class Card:
 class Shape:
     """The settings of a llama-server that decide memory. None means that the flag is not given.
 
+    ``split_mode`` is layer also where one card holds all; ``draft_cards`` empty: the drafter stays on the host.
+
     ``tensor_split`` counts one number per card; ``draft_cards`` names the drafter's cards (None: the target's).
     """
 
@@ -59,6 +61,7 @@ class Shape:
     ubatch_size: int = 512
     batch_size: int = 2048
     tensor_split: tuple[float, ...] | None = None
+    split_mode: str = "layer"
     kv_unified: bool | None = None
     flash_attn: str = "on"
     spec_type: str | None = None

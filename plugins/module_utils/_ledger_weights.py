@@ -17,7 +17,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import Flee
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_kv import allocated
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_model import Facts, Header, TensorInfo
 
-__all__ = ["Size", "Weights", "adapter_pairs", "has_mtp_head", "projector_size", "weights"]
+__all__ = ["Size", "Weights", "adapter_pairs", "has_mtp_head", "projector_size", "require_source", "weights"]
 
 _BLOCK = re.compile(r"blk\.(\d+)\.")
 _INPUT = ("token_embd.", "position_embd.", "token_types.")
@@ -101,12 +101,26 @@ def weights(header: Header, model: Facts, *, mtp: bool) -> Weights:
     return Weights(tuple(layers), output, everywhere, inputs, Size() if own_output else embedding, exact)
 
 
-def has_mtp_head(header: Header, model: Facts) -> bool:
-    """Whether the file holds the tensors of the MTP head that its header declares."""
+def has_mtp_head(header: Header, blocks: int, nextn: int) -> bool:
+    """Whether the file holds the tensors of the MTP head that its header declares: the last ``nextn`` of ``blocks``."""
     names = {tensor.name for tensor in header.tensors}
-    return model.nextn > 0 and all(
-        f"blk.{layer}.nextn.eh_proj.weight" in names for layer in range(model.layers, model.layers_all)
-    )
+    return nextn > 0 and all(f"blk.{layer}.nextn.eh_proj.weight" in names for layer in range(blocks - nextn, blocks))
+
+
+def require_source(armed: str | None, header: Header, blocks: int, nextn: int, *, drafter: bool) -> None:
+    """Refuse a spec type without what it drafts with: the head in the model's file, or a drafter file."""
+    if armed == "draft-mtp":
+        if drafter:
+            raise FleetError("spec_type draft-mtp", expected="no drafter file beside it", found="one")
+        if not has_mtp_head(header, blocks, nextn):
+            raise FleetError(
+                "spec_type draft-mtp",
+                expected="nextn tensors in the model's file",
+                found=f"nextn_predict_layers {nextn} and no head's tensors",
+                remedy="Take a file that was converted with its MTP head, or set SPEC_TYPE=none",
+            )
+    elif armed is not None and not drafter:
+        raise FleetError(f"spec_type {armed}", expected="a drafter file", found="none")
 
 
 def projector_size(header: Header) -> Size:

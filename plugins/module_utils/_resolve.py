@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 
 __all__ = ["hosts_of", "resolve"]
@@ -36,8 +37,40 @@ def _card(cards: Mapping[str, Any], endpoint: Mapping[str, Any], name: str) -> d
             remedy=f"Mend llm_endpoints.{owner}.cards, or declare it under llm_cards",
         )
     card = cards[name]
-    told = {key: card[key] for key in ("vendor", "index", "uuid", "floor_mib") if key in card}
-    return {"name": name, **told, "free_mib": card.get("addressable_mib", card["total_mib"])}
+    free = card.get("addressable_mib") or card.get("total_mib")
+    if free is None:
+        raise FleetError(f"llm_cards.{name}", expected="total_mib, or addressable_mib", found="neither")
+    told = {key: card[key] for key in ("vendor", "index", "pci", "uuid", "floor_mib") if key in card}
+    return {"name": name, **told, "free_mib": free}
+
+
+def _wants(entry: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """The port and the cards that only one endpoint can have."""
+    env = {key: str(value) for key, value in (entry.get("env") or {}).items()}
+    port = _envspec.address_of(entry["engine"], env)[1] if entry.get("engine") in _envspec.ENGINES else None
+    return {("card", str(card)) for card in entry.get("cards") or ()} | ({("port", port)} if port else set())
+
+
+def _rivals(name: str, endpoints: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    mine = _wants(endpoints[name])
+    return [
+        other
+        for other, entry in endpoints.items()
+        if other != name and not entry.get("active", True) and mine & _wants(entry)
+    ]
+
+
+def _activated(endpoints: Mapping[str, Mapping[str, Any]], activate: str) -> Mapping[str, Mapping[str, Any]]:
+    """The endpoints with ``activate`` active, and those inactive that want what it has."""
+    if not activate or activate not in endpoints:
+        return endpoints  # another host of the run may have it
+    mine = _wants(endpoints[activate])
+    return {
+        name: {**entry, "active": True, "activate": True}
+        if name == activate
+        else ({**entry, "active": False} if mine & _wants(entry) else entry)
+        for name, entry in endpoints.items()
+    }
 
 
 def resolve(
@@ -47,6 +80,7 @@ def resolve(
     only: str | None = None,
     cards: Mapping[str, Mapping[str, Any]] | None = None,
     inactive: bool = False,
+    activate: str = "",
 ) -> dict[str, list[dict[str, Any]]]:
     """``{endpoints, runtimes, payloads}`` of this host's active endpoints, each entry with its own ``name``.
 
@@ -54,11 +88,13 @@ def resolve(
     beside the engine's. Given ``cards`` (``llm_cards``), an endpoint's cards become ``{name, vendor, index, uuid,
     floor_mib, free_mib}``, of which the last is what the driver leaves when nothing runs. ``only`` narrows to one
     endpoint; naming one that is not active is a FleetError, since nothing would be done, unless ``inactive`` are
-    wanted too.
+    wanted too. An endpoint's ``rivals`` are the inactive ones that want its port or one of its cards; ``activate``
+    makes one active in place of its rivals, whatever the inventory says.
     """
     for name, entry in endpoints.items():
         if not isinstance(entry, Mapping):
             raise FleetError(f"llm_endpoints.{name}", expected="a dictionary", found=repr(entry))
+    endpoints = _activated(endpoints, activate)
     if only and only in endpoints and not (inactive or endpoints[only].get("active", True)):
         raise FleetError(
             f"endpoint {only!r} is not active on this host",
@@ -79,6 +115,9 @@ def resolve(
         used_runtimes[runtime["name"]] = runtime
         used_payloads[payload["name"]] = payload
         endpoint["payload"] = payload
+        rivals = _rivals(endpoint["name"], endpoints)
+        if rivals:
+            endpoint["rivals"] = rivals
         if "ggml_types" in runtime:
             endpoint["ggml_types"] = runtime["ggml_types"]
         if cards is not None:

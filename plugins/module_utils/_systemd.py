@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from dataclasses import dataclass
@@ -18,9 +19,11 @@ __all__ = [
     "daemon_reload",
     "enable",
     "journal",
+    "newest_start",
     "parse_show",
-    "restart",
     "show",
+    "start",
+    "stop",
     "stop_and_disable",
     "verify_unit",
 ]
@@ -120,10 +123,15 @@ def enable(unit: str) -> None:
     run(["systemctl", "enable", "--quiet", unit])
 
 
-def restart(unit: str, *, timeout_s: float) -> None:
-    """Stop and start ``unit``; the start counter and the failed state of earlier tries are cleared first."""
-    run(["systemctl", "reset-failed", unit], check=False)  # not failed is fine; restart itself reports a real fault
-    run(["systemctl", "restart", unit], timeout_s=timeout_s)
+def start(unit: str, *, timeout_s: float) -> None:
+    """Start ``unit``; the start counter and the failed state of earlier tries are cleared first."""
+    run(["systemctl", "reset-failed", unit], check=False)  # not failed is fine; start itself reports a real fault
+    run(["systemctl", "start", unit], timeout_s=timeout_s)
+
+
+def stop(unit: str, *, timeout_s: float) -> None:
+    """Stop ``unit``; one that does not run is left as it is."""
+    run(["systemctl", "stop", unit], timeout_s=timeout_s)
 
 
 def stop_and_disable(unit: str, *, timeout_s: float) -> None:
@@ -132,11 +140,43 @@ def stop_and_disable(unit: str, *, timeout_s: float) -> None:
     run(["systemctl", "reset-failed", unit], check=False)  # a unit that never failed has nothing to reset
 
 
-def journal(unit: str, invocation_id: str, lines: int = 20) -> str:
-    """The last journal lines of this very start of ``unit``; older starts' errors are not this one's."""
-    argv = ["journalctl", "--no-pager", "--output", "cat", "--lines", str(lines)]
-    argv += [f"_SYSTEMD_INVOCATION_ID={invocation_id}"] if invocation_id else ["--unit", unit]
-    return run(argv, check=False).stdout.strip()
+def journal(unit: str, *invocations: str, lines: int = 20) -> str:
+    """The last journal lines of these very starts of ``unit``: the process's own and systemd's about it.
+
+    Where systemd knows none (it refused the unit, or forgot an ended one), the newest start that the journal holds.
+    Errors of older starts are not this one's.
+    """
+    run(["journalctl", "--sync"], check=False)  # what a dying process wrote last may be on its way still
+    known = [each for each in invocations if each]
+    if not known:
+        newest, words = newest_start(_read("json", ["--lines", "50", f"UNIT={unit}"]))
+        if not newest:
+            return "\n".join(words[-lines:])
+        known = [newest]
+    fields = [f"{field}={each}" for each in known for field in ("_SYSTEMD_INVOCATION_ID", "INVOCATION_ID")]
+    return _read("cat", ["--lines", str(lines), *" + ".join(fields).split()])
+
+
+def _read(form: str, argv: list[str]) -> str:
+    return run(["journalctl", "--no-pager", "--output", form, *argv], check=False).stdout.strip()
+
+
+def newest_start(entries: str) -> tuple[str, list[str]]:
+    """(invocation, messages) of the last entries of one start in ``journalctl --output json``'s lines.
+
+    The invocation is empty for what systemd said of a unit that it did not start.
+    """
+    invocation: str | None = None
+    words: list[str] = []
+    for line in reversed(entries.splitlines()):
+        entry = json.loads(line)
+        own = entry.get("INVOCATION_ID", "")
+        if invocation is None:
+            invocation = own
+        if own != invocation:
+            break
+        words.append(str(entry.get("MESSAGE", "")))
+    return invocation or "", words[::-1]
 
 
 def verify_unit(name: str, text: str) -> None:

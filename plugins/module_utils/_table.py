@@ -41,6 +41,8 @@ def cells(host: str, row: Mapping[str, Any]) -> tuple[str, ...]:
         notes.append(f"NOT TRUE: {row['truth']}")
     if row.get("pinned"):
         notes.append(f"pinned to {row['pinned']}")
+    if row.get("gap_s"):
+        notes.append(f"nothing served for {row['gap_s']:.1f} s")
     if row.get("restarts"):
         notes.append(f"restarted {row['restarts']}x by systemd")
     notes += [f"{probe['probe']}: {probe['verdict']}" for probe in row.get("probes") or []]

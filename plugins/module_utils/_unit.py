@@ -31,13 +31,80 @@ class UnitSpec:
     restart_sec: int = 10
     timeout_start_s: int = 300
     timeout_stop_s: int = 180
+    vendor: str = ""
+    api_key_file: str = ""
+
+    @property
+    def credential(self) -> str:
+        """Where the server finds its API key: systemd hands the file of root's over, readable for this unit alone."""
+        return f"/run/credentials/{self.endpoint}.service/api-key"
+
+
+# What every engine bears; what a vendor's driver needs besides is in _OPENED.
+_CLOSED = (
+    "UMask=0077",
+    "NoNewPrivileges=yes",
+    "CapabilityBoundingSet=",
+    "ProtectSystem=strict",
+    "ProtectHome=read-only",  # payloads and engines may lie in a home; nobody writes there
+    "PrivateTmp=yes",
+    "ProtectClock=yes",
+    "ProtectControlGroups=yes",
+    "ProtectHostname=yes",
+    "ProtectKernelLogs=yes",
+    "ProtectKernelModules=yes",
+    "ProtectKernelTunables=yes",
+    "ProtectProc=invisible",
+    "LockPersonality=yes",
+    "RestrictNamespaces=yes",
+    "RestrictRealtime=yes",
+    "RestrictSUIDSGID=yes",
+    "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK",  # the last is how libc lists addresses
+    "SystemCallArchitectures=native",
+    "SystemCallFilter=@system-service",
+)
+_OPENED = {
+    # No device at all, and no code made at run time.
+    "": ("PrivateDevices=yes", "MemoryDenyWriteExecute=yes"),
+    # ROCm compiles kernels at run time, and reaches cards through the render nodes and kfd.
+    "amd": (
+        "DevicePolicy=closed",
+        "DeviceAllow=char-drm rw",
+        "DeviceAllow=char-kfd rw",
+        "SupplementaryGroups=render video",
+    ),
+    # CUDA compiles PTX at run time; the names are those under which the driver registers its devices.
+    "nvidia": (
+        "DevicePolicy=closed",
+        "DeviceAllow=char-nvidia rw",
+        "DeviceAllow=char-nvidia-frontend rw",
+        "DeviceAllow=char-nvidia-uvm rw",
+        "DeviceAllow=char-nvidia-caps rw",
+        "DeviceAllow=char-drm rw",
+    ),
+}
+
+
+def _sandbox(spec: UnitSpec) -> str:
+    lines = [*_CLOSED, *_OPENED[spec.vendor]]
+    if spec.vendor:  # what was compiled at run time is kept, as the home cannot be written
+        cache = f"llm-fleet/{spec.endpoint}"
+        lines += [
+            f"CacheDirectory={cache}",
+            f"Environment=XDG_CACHE_HOME=/var/cache/{cache}",
+            f"Environment=CUDA_CACHE_PATH=/var/cache/{cache}/cuda",
+        ]
+    if spec.api_key_file:
+        lines.append(f"LoadCredential=api-key:{spec.api_key_file}")
+    return "\n".join(lines)
 
 
 def render(spec: UnitSpec, era_digest: str) -> str:
     """The unit file's text; ``era_digest`` travels in the process's environment so that truth can read it there.
 
-    ``Type=exec`` makes a missing or unrunnable launcher fail the start instead of passing it; ``Restart=on-failure``
-    brings a killed server back, and the start limit is off because a drained card may take minutes to come back.
+    ``Type=exec`` makes a missing or unrunnable launcher fail the start instead of passing it. ``Restart=on-failure``
+    brings a killed server back, ten times in as many minutes: what never loads, as a half of a file, does not loop for
+    ever. ``vendor`` (amd, nvidia, or "" for none) opens what that driver needs.
     """
     if not _PLAIN_UNIT.fullmatch(spec.endpoint):
         raise FleetError(
@@ -46,7 +113,7 @@ def render(spec: UnitSpec, era_digest: str) -> str:
             found=repr(spec.endpoint),
             remedy="Rename it under llm_endpoints",
         )
-    for path in (spec.launcher, spec.env_file):
+    for path in (spec.launcher, spec.env_file, *([spec.api_key_file] if spec.api_key_file else [])):
         if not _PLAIN_PATH.fullmatch(path):
             raise FleetError(f"path {path!r} cannot stand in a unit", expected="an absolute path of plain characters")
     if not _PLAIN_NAME.fullmatch(spec.user):
@@ -57,7 +124,8 @@ def render(spec: UnitSpec, era_digest: str) -> str:
 Description=LLM endpoint {spec.endpoint}
 Wants=network-online.target
 After=network-online.target
-StartLimitIntervalSec=0
+StartLimitIntervalSec=600
+StartLimitBurst=10
 
 [Service]
 Type=exec
@@ -72,6 +140,7 @@ RestartSec={spec.restart_sec}
 TimeoutStartSec={spec.timeout_start_s}
 TimeoutStopSec={spec.timeout_stop_s}
 LimitMEMLOCK=infinity
+{_sandbox(spec)}
 
 [Install]
 WantedBy=multi-user.target

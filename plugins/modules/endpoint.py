@@ -11,7 +11,7 @@ module: endpoint
 short_description: Deploy an LLM endpoint as an era, and prove it
 description:
   - Renders the env file, the launcher and the systemd unit of an endpoint into a staged era, cuts over to it, and
-    proves that what runs is what was declared, from the unit's main process to the answer of a chat request.
+    proves that what runs is what was declared, from the unit's main process to the answers of its probes.
   - When the proof breaks, the last certified era serves again and the module fails with the first broken link.
   - On a converged host it reads files and processes, asks C(/health) and C(/props), and changes nothing.
 version_added: 0.1.0
@@ -62,8 +62,28 @@ options:
   rung:
     description: Roll back to this rung and pin the endpoint to it.
     type: str
+  era:
+    description: Restore this era, by the beginning of its id or V(previous), and pin the endpoint to it.
+    type: str
   unpin:
     description: Lift the pin and go to the state that the inventory asks for.
+    type: bool
+    default: false
+  rivals:
+    description:
+      - Endpoints of this host that want the same port or card. Those that run are stopped when this one starts, and
+        serve again when it cannot be proven.
+    type: list
+    elements: str
+    default: []
+  keep_eras:
+    description: How many eras to keep after a deploy, besides the current, the previous and the pinned one.
+    type: int
+    default: 10
+  activate:
+    description:
+      - Take over from O(rivals) by an operator's word. They then stay down, whatever the inventory says, until one of
+        them is activated again.
     type: bool
     default: false
   deadline_s:
@@ -82,8 +102,12 @@ options:
     description: Seconds that the server may take to stop.
     type: int
     default: 180
-  chat:
-    description: The chat probe's C(max_tokens) and C(timeout_s).
+  client:
+    description: What its clients were promised, as in the inventory; it declares capabilities too.
+    type: dict
+    default: {}
+  probes:
+    description: What it must be seen to do beside what follows from C(env) and C(client), as in the inventory.
     type: dict
     default: {}
   drop_ins:
@@ -104,6 +128,12 @@ options:
     type: list
     elements: dict
     default: []
+  api_key_file:
+    description:
+      - A file on the host with the API key that clients must send, for root's eyes alone.
+      - systemd hands it to the server as a credential, so that the key is in no argument, env file or unit.
+    type: path
+    default: ""
   ggml_types:
     description: Ids of tensor types that the runtime, a fork, knows beside those of the engine.
     type: list
@@ -170,6 +200,22 @@ fit:
   description: The memory that a new era will take, as M(dank.llm_fleet.fit_info) returns it.
   returned: when a new era is to be deployed
   type: dict
+ledger:
+  description:
+    - What the boot took.
+    - C(free_mib) by card, from its driver. C(measured) by card, the terms that only a boot can tell, as O(measured)
+      takes them. C(differences) between the boot's log and RV(fit), in words.
+  returned: when the endpoint was started
+  type: dict
+pruned:
+  description: The ids of eras that were removed.
+  returned: when something was done
+  type: list
+  elements: str
+gap_s:
+  description: Seconds in which nothing served, from the stop to the first healthy answer.
+  returned: when the endpoint was started
+  type: float
 went_back_to:
   description: What serves after a deploy that failed.
   returned: failure
@@ -180,7 +226,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, Paths
-from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint import converge
+from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint import Asked, converge
 from ansible_collections.dank.llm_fleet.plugins.module_utils._module import run_module
 from ansible_collections.dank.llm_fleet.plugins.module_utils._progress import Progress
 
@@ -194,16 +240,22 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "user": {"type": "str", "default": "llm"},
     "launcher": {"type": "str", "required": True},
     "rung": {"type": "str"},
+    "era": {"type": "str"},
     "unpin": {"type": "bool", "default": False},
+    "rivals": {"type": "list", "elements": "str", "default": []},
+    "keep_eras": {"type": "int", "default": 10},
+    "activate": {"type": "bool", "default": False},
     "deadline_s": {"type": "int", "default": 300},
     "settle_s": {"type": "float", "default": 2.0},
     "restart_sec": {"type": "int", "default": 10},
     "timeout_stop_s": {"type": "int", "default": 180},
-    "chat": {"type": "dict", "default": {}},
+    "client": {"type": "dict", "default": {}},
+    "probes": {"type": "dict", "default": {}},
     "drop_ins": {"type": "list", "elements": "str", "default": []},
     "cards": {"type": "list", "elements": "dict", "default": []},
     "measured": {"type": "list", "elements": "dict", "default": []},
     "ggml_types": {"type": "list", "elements": "int", "default": []},
+    "api_key_file": {"type": "path", "default": "", "no_log": False},
     "runtimes_dir": {"type": "path", "default": "/opt/llm-fleet/runtimes"},
     "plan_only": {"type": "bool", "default": False},
     "progress_file": {"type": "path"},
@@ -219,8 +271,7 @@ def work(module: AnsibleModule) -> dict[str, Any]:
         told = converge(
             declared,
             Paths(given["name"], runtimes=given["runtimes_dir"]),
-            rung=given["rung"],
-            unpin=given["unpin"],
+            asked=Asked(given["rung"], given["era"], given["unpin"], given["activate"]),
             check_mode=module.check_mode,
             plan_only=given["plan_only"],
             say=lambda step, seconds=0: progress.update(step, done=seconds, force=not seconds),
@@ -234,7 +285,7 @@ def work(module: AnsibleModule) -> dict[str, Any]:
 
 def main() -> None:
     """Run the module."""
-    run_module(ARGUMENT_SPEC, work, mutually_exclusive=[("rung", "unpin")])
+    run_module(ARGUMENT_SPEC, work, mutually_exclusive=[("rung", "era", "unpin")])
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ endpoints:
     memory_mib: {description: Resident host memory of the main process in MiB., type: float}
     health: {description: What C(/health) answered., type: str}
     era: {description: The current era., type: str}
-    pinned: {description: The rung that the endpoint is pinned to., type: str}
+    pinned: {description: The rung or era that the endpoint is pinned to., type: str}
     truth: {description: C(ok) or the first broken link., type: str}
 """
 
@@ -57,7 +57,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
-from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint import look
+from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import look
 from ansible_collections.dank.llm_fleet.plugins.module_utils._module import run_module
 
 ARGUMENT_SPEC: dict[str, Any] = {"names": {"type": "list", "elements": "str", "required": True}}

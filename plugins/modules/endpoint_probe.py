@@ -2,50 +2,84 @@
 # Copyright (c) 2026 The llm_fleet engineers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ansible module: ask an endpoint something and judge the answer."""
+"""Ansible module: see what an endpoint can do, by asking it."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: endpoint_probe
-short_description: Prove by a request what an LLM endpoint can do
+short_description: Prove by requests what an LLM endpoint can do
 description:
-  - Sends the chat probe to the endpoint's own port on its host and fails when the answer is not one.
+  - Sends the probes of everything that the endpoint declares to its own port on its host, and fails where one of them
+    does not pass; all verdicts are in the result.
+  - What the endpoint does not declare is looked for, and reported as C(found) or C(absent).
+  - One request that no verdict counts comes first. After a boot it is the warm-up.
 version_added: 0.1.0
 author: The llm_fleet engineers
 extends_documentation_fragment:
   - dank.llm_fleet.attributes.info_module
+requirements:
+  - requests and jmespath on the host (Debian python3-requests, python3-jmespath)
 options:
   name:
     description: The endpoint.
     type: str
     required: true
-  prompt:
-    description: What to ask; a short question of the collection's own by default.
-    type: str
-  max_tokens:
-    description: The most tokens that the answer may take; thinking counts.
-    type: int
-    default: 64
-  timeout_s:
-    description: Seconds until the answer must be there.
-    type: int
-    default: 120
+  only:
+    description: The probes to run, such as C(tools); the inventory's own are C(custom:NAME).
+    type: list
+    elements: str
+  full:
+    description: Whether every probe runs. Otherwise C(health) and C(chat) do, beside those that lost their proof.
+    type: bool
+    default: false
+  client:
+    description: What its clients were promised, in place of what its era was deployed with.
+    type: dict
+  probes:
+    description: What it must be seen to do, in place of what its era was deployed with.
+    type: dict
 """
 
 EXAMPLES = r"""
-- name: Ask it something
+- name: Everything that it declares
   dank.llm_fleet.endpoint_probe:
     name: sandbox-chat
-    prompt: What is the capital of France?
+    full: true
+
+- name: Does it still call tools?
+  dank.llm_fleet.endpoint_probe:
+    name: sandbox-chat
+    only: [tools]
 """
 
 RETURN = r"""
 probes:
-  description: The verdicts, each with C(probe), C(verdict), C(evidence), C(seconds) and C(facts).
+  description: The verdicts, in the order of the probes.
   returned: always
   type: list
   elements: dict
+  contains:
+    probe:
+      description: The probe.
+      type: str
+      returned: always
+    verdict:
+      description: C(pass), C(fail) or C(not-declared).
+      type: str
+      returned: always
+    evidence:
+      description: What was seen, in a sentence.
+      type: str
+      returned: always
+    seconds:
+      description: How long its requests took.
+      type: float
+      returned: always
+    facts:
+      description: Token counts, rates and the like, as the engine tells them.
+      type: dict
+      returned: always
 """
 
 from typing import Any
@@ -53,43 +87,41 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import api_of
-from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint import require_era
-from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import require_era
 from ansible_collections.dank.llm_fleet.plugins.module_utils._module import run_module
-from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import CHAT_PROMPT, probe_chat
+from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import (
+    declare,
+    only,
+    probes_of,
+    require_probes,
+    run,
+    select,
+)
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "name": {"type": "str", "required": True},
-    "prompt": {"type": "str"},
-    "max_tokens": {"type": "int", "default": 64},
-    "timeout_s": {"type": "int", "default": 120},
+    "only": {"type": "list", "elements": "str"},
+    "full": {"type": "bool", "default": False},
+    "client": {"type": "dict"},
+    "probes": {"type": "dict"},
 }
 
 
 def work(module: AnsibleModule) -> dict[str, Any]:
-    """Ask, and raise a failed verdict."""
+    """Run the probes, and raise those that failed."""
     given = module.params
-    env = require_era(Paths(given["name"])).blueprint.facts["env"]
-    verdict = probe_chat(
-        api_of(env),
-        env["ALIAS"],
-        prompt=given["prompt"] or CHAT_PROMPT,
-        max_tokens=given["max_tokens"],
-        timeout_s=given["timeout_s"],
-    )
-    if not verdict.ok:
-        raise FleetError(
-            f"probe chat of endpoint {given['name']}",
-            expected="a non-empty answer",
-            found=verdict.evidence,
-            probes=[verdict.as_dict()],
-        )
-    return {"changed": False, "probes": [verdict.as_dict()]}
+    facts = require_era(Paths(given["name"])).blueprint.facts
+    declared = declare({**facts, **{key: given[key] for key in ("client", "probes") if given[key] is not None}})
+    every = probes_of(declared)
+    chosen = only(every, given["only"]) if given["only"] else select(every, None if given["full"] else ())
+    verdicts = run(api_of(facts["env"]), declared, chosen)
+    require_probes(verdicts, f"endpoint {given['name']}")
+    return {"changed": False, "probes": [verdict.as_dict() for verdict in verdicts]}
 
 
 def main() -> None:
     """Run the module."""
-    run_module(ARGUMENT_SPEC, work)
+    run_module(ARGUMENT_SPEC, work, mutually_exclusive=[("only", "full")])
 
 
 if __name__ == "__main__":

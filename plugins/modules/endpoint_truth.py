@@ -46,7 +46,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
-from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint import look, require_truth
+from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import look, require_truth
 from ansible_collections.dank.llm_fleet.plugins.module_utils._module import run_module
 
 ARGUMENT_SPEC: dict[str, Any] = {"name": {"type": "str", "required": True}}

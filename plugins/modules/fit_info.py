@@ -33,8 +33,22 @@ options:
     type: dict
     default: {}
   payload:
-    description: The files that the env lines load, as C(name), C(dir) and C(files) with their C(urls).
+    description: The files that the env lines load, as an entry of C(llm_payloads).
     type: dict
+    suboptions:
+      name:
+        description: Its name, which picks what of O(measured) applies.
+        type: str
+        required: true
+      dir:
+        description: The directory of the files.
+        type: str
+        required: true
+      files:
+        description: The files, each with C(name), C(role) and the C(urls) where a header is read if it is not there.
+        type: list
+        elements: dict
+        required: true
   runtime:
     description: The runtime's name, which picks what of O(measured) applies.
     type: str
@@ -151,19 +165,37 @@ options:
       index:
         description: Its number among the vendor's cards.
         type: int
+      pci:
+        description: Its PCI address.
+        type: str
       uuid:
         description: Its UUID.
         type: str
   measured:
     description:
-      - Figures of boots. Those of this very runtime, payload, shape and set of files stand in the place of the
+      - Figures of boots. Those of this very runtime, payload, shape, set of files and cards stand in the place of the
         prediction's; no others do.
-      - Each has C(cards), by name a dictionary of C(compute_mib), C(draft_compute_mib), C(projector_compute_mib),
-        C(driver_mib) or C(total_mib). With O(env) it has C(env), the lines that differ from O(env), and may have
-        C(runtime) and C(payload).
     type: list
     elements: dict
     default: []
+    suboptions:
+      name:
+        description: A name for the answer.
+        type: str
+      env:
+        description: The lines that differ from O(env).
+        type: dict
+      runtime:
+        description: The runtime's name, where it is not O(runtime).
+        type: str
+      payload:
+        description: The payload's name, where it is not that of O(payload).
+        type: str
+      cards:
+        description: By card a dictionary of C(compute_mib), C(draft_compute_mib), C(projector_compute_mib),
+          C(driver_mib) or, alone, C(total_mib).
+        type: dict
+        required: true
   host_floor_mib:
     description: What must stay available of the host's memory, in MiB.
     type: float
@@ -241,7 +273,8 @@ fit:
     measured: {description: The name of the measured figures that were used., type: str}
     notes: {description: What is not counted., type: list, elements: str}
 rungs:
-  description: The same for each of O(rungs); C(error) alone for one that cannot be.
+  description: The same for each of O(rungs). For one that cannot be, C(error) and C(fits), which is null where a
+    header was not to be read.
   returned: with O(env)
   type: dict
 kinship:
@@ -264,14 +297,29 @@ _CARD = {
     "floor_mib": {"type": "float", "default": 0},
     "vendor": {"type": "str", "choices": ["amd", "nvidia"]},
     "index": {"type": "int"},
+    "pci": {"type": "str"},
     "uuid": {"type": "str"},
+}
+
+_PAYLOAD = {
+    "name": {"type": "str", "required": True},
+    "dir": {"type": "str", "required": True},
+    "files": {"type": "list", "elements": "dict", "required": True},
+}
+
+_MEASURED = {
+    "name": {"type": "str"},
+    "env": {"type": "dict"},
+    "runtime": {"type": "str"},
+    "payload": {"type": "str"},
+    "cards": {"type": "dict", "required": True},
 }
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "name": {"type": "str", "default": "boot"},
     "env": {"type": "dict"},
     "rungs": {"type": "dict", "default": {}},
-    "payload": {"type": "dict"},
+    "payload": {"type": "dict", "options": _PAYLOAD},
     "runtime": {"type": "str", "default": ""},
     "ggml_types": {"type": "list", "elements": "int", "default": []},
     "model": {"type": "str"},
@@ -296,7 +344,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "gpu_layers": {"type": "int"},
     "backend": {"type": "str", "choices": ["cuda", "hip", "cpu"], "default": "cuda"},
     "cards": {"type": "list", "elements": "dict", "default": [], "options": _CARD},
-    "measured": {"type": "list", "elements": "dict", "default": []},
+    "measured": {"type": "list", "elements": "dict", "default": [], "options": _MEASURED},
     "host_floor_mib": {"type": "float", "default": 0},
     "kinship": {"type": "bool", "default": True},
     "required": {"type": "bool", "default": False},

@@ -17,6 +17,7 @@ import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, sha256_text
 
 StandIn = Callable[[str, str], Path]
+Answer = tuple[int, bytes] | Callable[[dict[str, str], bytes], tuple[int, bytes]]
 
 
 @pytest.fixture
@@ -36,10 +37,13 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
 
 
 class Served:
-    """A real HTTP server on 127.0.0.1; ``answers`` maps a path to (status, body), ``seen`` keeps the requests."""
+    """A real HTTP server on 127.0.0.1; ``answers`` maps a path to (status, body), ``seen`` keeps the requests.
+
+    In place of the pair a function of (headers, body) may answer.
+    """
 
     def __init__(self) -> None:
-        self.answers: dict[str, tuple[int, bytes]] = {}
+        self.answers: dict[str, Answer] = {}
         self.seen: list[tuple[str, str, dict[str, str], bytes]] = []
         outer = self
 
@@ -47,7 +51,8 @@ class Served:
             def do_GET(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 outer.seen.append((self.command, self.path, dict(self.headers), body))
-                status, answer = outer.answers.get(self.path, (404, b"nothing here"))
+                given = outer.answers.get(self.path, (404, b"nothing here"))
+                status, answer = given(dict(self.headers), body) if callable(given) else given
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
@@ -91,15 +96,17 @@ def blueprint() -> Callable[..., Blueprint]:
             "TAG": tag,
         }
         whole = {
+            "engine": "llamacpp",
             "env": env,
             "argv": ["/opt/rt/bin/llama-server", "--port", "18080"],
             "shape": {"ctx_size": 4096, "parallel": 2, "ctx_per_slot": 2048},
-            "runtime": {"name": "cpu", "digest": "d" * 64},
+            "runtime": {"name": "cpu", "digest": "d" * 64, "version": "b1", "path": "/opt/rt"},
             "payload": {"name": "smol", "files": []},
             "deadline_s": 5,
             "settle_s": 0.0,
             "timeout_stop_s": 7,
-            "chat": {"max_tokens": 8, "timeout_s": 5},
+            "client": {},
+            "probes": {"max_tokens": 8, "timeout_s": 5},
             "drop_ins": [],
             "rung": None,
             **facts,

@@ -130,7 +130,10 @@ def test_whatever_decides_what_is_served_changes_the_digest(
 
 def test_a_rebuilt_runtime_changes_the_digest_and_a_probe_does_not(declared: Declared, paths: Paths) -> None:
     before = draw(declared, paths, None).digest
-    assert draw(replace(declared, chat={"max_tokens": 9}, settle_s=9), paths, None).digest == before
+    assert (
+        draw(replace(declared, probes={"max_tokens": 9}, client={"input": []}, settle_s=9), paths, None).digest
+        == before
+    )
     build = Path(paths.runtimes, "cpu@abc", "build.json")
     build.write_text(build.read_text().replace("d1", "d2"))
     assert draw(declared, paths, None).digest != before

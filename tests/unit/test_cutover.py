@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.dank.llm_fleet.plugins.module_utils import _cutover, _proc, _systemd
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _cutover, _proc
 from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, sha256_text
@@ -89,9 +90,10 @@ def test_a_key_file_without_a_key(tmp_path: Path, content: str | None) -> None:
 def test_a_free_port_and_ones_own_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port = sock.getsockname()[1]
-        monkeypatch.setattr(_proc, "unit_of", lambda _pid: "chat.service")
-        _cutover.gate_port("chat.service", port)
-    _cutover.gate_port("chat.service", port)
+        for unit in ("chat.service", "rival.service"):
+            monkeypatch.setattr(_proc, "unit_of", lambda _pid, unit=unit: unit)
+            _cutover.gate_port(["chat.service", "rival.service"], port)
+    _cutover.gate_port(["chat.service"], port)
 
 
 @pytest.mark.parametrize("unit", ["", "other.service"])
@@ -100,7 +102,7 @@ def test_a_port_in_other_hands_is_refused(monkeypatch: pytest.MonkeyPatch, unit:
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port = sock.getsockname()[1]
         with pytest.raises(FleetError, match=f"port {port} is taken") as caught:
-            _cutover.gate_port("chat.service", port)
+            _cutover.gate_port(["chat.service"], port)
     assert f"pid {os.getpid()} of {unit or 'no unit'}: " in str(caught.value.found)
     assert caught.value.facts["gate"] == "port"
 
@@ -198,6 +200,58 @@ def test_a_start_that_ends_or_repeats_fails_at_once(
         _cutover.await_health("chat.service", Api("127.0.0.1", served.port), 600, quiet)
     assert words in str(caught.value.found)
     assert f"_SYSTEMD_INVOCATION_ID={'ab' * 16}" in str(caught.value.remedy)
+    assert caught.value.facts["gate"] == "health"
+
+
+def test_a_start_that_dies_is_diagnosed(
+    systemctl: Callable[..., Path], stand_in: Callable[[str, str], Path], served: Served
+) -> None:
+    systemctl(shown(NRestarts="0", ActiveState="activating", SubState="auto-restart", ExecMainCode="1"))
+    stand_in("journalctl", 'echo "error: invalid argument: --x"; seq 1 30')
+    with pytest.raises(FleetError) as caught:
+        _cutover.await_health("chat.service", Api("127.0.0.1", served.port), 600, quiet)
+    assert str(caught.value.found).startswith("crash loop (unknown-argument): ")
+    first, *rest = str(caught.value.remedy).splitlines()
+    assert first.startswith("Take the key out")
+    assert rest[:3] == ["What told:", "  error: invalid argument: --x", "Its last words:"]
+    assert rest[3:] == [str(number) for number in range(11, 31)]
+    assert caught.value.facts["diagnosis"]["causes"][0]["name"] == "unknown-argument"
+
+
+def test_the_log_of_every_start_since_is_read(systemctl: Callable[..., Path], served: Served) -> None:
+    first = shown(NRestarts="0", ActiveState="activating", SubState="start", InvocationID="cd" * 16)
+    systemctl(first, shown(NRestarts="1"))
+    with pytest.raises(FleetError) as caught:
+        _cutover.await_health("chat.service", Api("127.0.0.1", served.port), 600, quiet)
+    told = str(caught.value.remedy)
+    assert told.index(f"INVOCATION_ID={'cd' * 16}") < told.index(f"INVOCATION_ID={'ab' * 16}")
+
+
+def test_a_refused_start_is_diagnosed(stand_in: Callable[[str, str], Path], tmp_path: Path) -> None:
+    (tmp_path / "state").write_text(
+        shown(
+            NRestarts="0",
+            ActiveState="failed",
+            SubState="failed",
+            Result="exit-code",
+            ExecMainCode="1",
+            ExecMainStatus="203",
+        )
+    )
+    stand_in("systemctl", f'[ "$1" != start ] || {{ echo Job failed >&2; exit 1; }}; cat {tmp_path}/state')
+    stand_in("journalctl", 'echo "chat.service: Failed at step EXEC spawning /x: No such file or directory"')
+    with pytest.raises(FleetError, match=r"chat\.service does not start") as caught:
+        _cutover._start("chat.service", timeout_s=5, engine="llamacpp")
+    assert str(caught.value.found).startswith("203/EXEC: ")
+    assert "Job failed" in str(caught.value.found)
+    assert "Failed at step EXEC" in str(caught.value.remedy)
+    assert caught.value.facts["gate"] == "start"
+
+
+def test_a_start_that_works_says_nothing(systemctl: Callable[..., Path]) -> None:
+    log = systemctl(RUNNING)
+    _cutover._start("chat.service", timeout_s=5, engine="llamacpp")
+    assert log.read_text().splitlines()[-1] == "start chat.service"
 
 
 @pytest.mark.parametrize("running", [True, False])
@@ -206,7 +260,8 @@ def test_health_has_a_deadline(systemctl: Callable[..., Path], served: Served, r
     systemctl(RUNNING if running else shown(NRestarts="0", ActiveState="activating", SubState="start"))
     with pytest.raises(FleetError, match=r"within 0\.3 s") as caught:
         _cutover.await_health("chat.service", Api("127.0.0.1", served.port), 0.3, quiet)
-    assert str(caught.value.found).startswith("HTTP 503" if running else "nothing yet")
+    assert ("(HTTP 503" if running else "(nothing yet)") in str(caught.value.found)
+    assert str(caught.value.found).startswith("not ready: ")
 
 
 @pytest.fixture
@@ -217,13 +272,13 @@ def proving(
     served.answer("/health", {})
     served.answer("/v1/chat/completions", {"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]})
 
-    def prove(links: list[Link], *states: str, fresh: bool = True) -> Any:
+    def prove(links: list[Link], *states: str, fresh: bool = True, expired: Any = ()) -> Any:
         systemctl(*(states or (RUNNING,)))
         plan = blueprint()
         plan.facts["env"]["LISTEN_PORT"] = str(served.port)
         monkeypatch.setattr(_cutover, "observe", lambda *_args: None)
         monkeypatch.setattr(_cutover, "chain", lambda *_args: links)
-        return _cutover.prove(Era("e", "/e", plan, {"state": "staged"}), paths, quiet, fresh=fresh)
+        return _cutover.prove(Era("e", "/e", plan, {"state": "staged"}), paths, quiet, fresh=fresh, expired=expired)
 
     return prove
 
@@ -231,7 +286,16 @@ def proving(
 def test_prove(proving: Callable[..., Any]) -> None:
     links, verdicts = proving([Link("a", 1, 1)])
     assert links == [Link("a", 1, 1)]
-    assert [(verdict.probe, verdict.verdict) for verdict in verdicts] == [("chat", "pass")]
+    assert [(verdict.probe, verdict.verdict) for verdict in verdicts] == [("health", "pass"), ("chat", "pass")]
+
+
+@pytest.mark.parametrize("expired", [None, ("models", "slots")])
+def test_what_lost_its_proof_is_probed_and_the_first_failure_stops(proving: Callable[..., Any], expired: Any) -> None:
+    with pytest.raises(
+        FleetError, match=r"probe models of chat\.service; .*found expected HTTP 200, found HTTP 404"
+    ) as caught:
+        proving([], expired=expired)
+    assert [told["probe"] for told in caught.value.facts["probes"]] == ["health", "models"]
 
 
 def test_prove_stops_at_a_broken_link(proving: Callable[..., Any], served: Served) -> None:
@@ -266,10 +330,61 @@ def test_the_start_that_was_proven_must_hold(proving: Callable[..., Any], change
     proving([], RUNNING, after, fresh=False)
 
 
-def test_restart_is_the_units_own(systemctl: Callable[..., Path]) -> None:
-    log = systemctl(RUNNING)
-    _systemd.restart("chat.service", timeout_s=5)
-    assert log.read_text().splitlines()[-1] == "restart chat.service"
+@pytest.fixture
+def plan(blueprint: Callable[..., Blueprint]) -> Blueprint:
+    made = blueprint("one")
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = sock.getsockname()[1]
+    return replace(made, facts={**made.facts, "env": {**made.facts["env"], "LISTEN_PORT": str(port)}, "cards": []})
+
+
+def verbs(log: Path) -> list[str]:
+    return [line for line in log.read_text().splitlines() if not line.startswith(("show", "reset-failed"))]
+
+
+def test_the_files_come_first_then_the_stop_then_the_start(
+    systemctl: Callable[..., Path], paths: Paths, plan: Blueprint
+) -> None:
+    log = systemctl(shown(MainPID="0"))
+    told: list[str] = []
+    before = time.monotonic()
+    rivals = [replace(paths, endpoint="other")]
+    stopped = _cutover.cut_over(plan, paths, lambda step, *_s: told.append(step), timeout_s=5, rivals=rivals)
+    assert before <= stopped <= time.monotonic()
+    assert verbs(log) == [
+        "daemon-reload",
+        "enable --quiet chat.service",
+        "disable --now --quiet other.service",
+        "stop chat.service",
+        "start chat.service",
+    ]
+    assert Path(paths.env_file).read_text() == plan.env_text
+    assert told == ["stop what serves", "start"]
+
+
+def test_nothing_is_started_while_the_old_process_lives(
+    systemctl: Callable[..., Path], paths: Paths, plan: Blueprint
+) -> None:
+    log = systemctl(shown(MainPID=str(os.getpid())))
+    with pytest.raises(FleetError, match=rf"what endpoint chat needs is not free; .*found pid {os.getpid()} of"):
+        _cutover.cut_over(plan, paths, quiet, timeout_s=1)
+    assert verbs(log)[-1] == "stop chat.service"
+
+
+@pytest.mark.parametrize(
+    ("changes", "stands"),
+    [
+        ({"MainPID": "0", "UnitFileState": "disabled"}, False),
+        ({"MainPID": "0", "UnitFileState": ""}, False),
+        ({"MainPID": "7", "UnitFileState": "disabled"}, True),
+        ({"MainPID": "0", "UnitFileState": "enabled"}, True),
+    ],
+)
+def test_a_rival_stands_if_it_runs_or_would(
+    systemctl: Callable[..., Path], paths: Paths, changes: dict[str, str], stands: bool
+) -> None:
+    systemctl(shown(**changes))
+    assert _cutover.standing([paths]) == ([paths] if stands else [])
 
 
 @pytest.mark.parametrize(

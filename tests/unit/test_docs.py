@@ -17,6 +17,8 @@ import pytest
 import yaml
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory import validate
+from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_probes import probe_problems
+from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_schema import MEASURED, check_keys
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -162,14 +164,27 @@ def test_endpoints_rungs_and_tags_of_commands_exist(page):
 
 @pytest.mark.parametrize("page", WRITTEN, ids=named)
 def test_yaml_examples_pass_the_schema(page):
-    """All inventory examples of a page are one host's; blocks of env keys alone are lines of a llama.cpp endpoint."""
+    """All inventory examples of a page are one host's; lists are tasks.
+
+    Blocks of env keys alone are lines of a llama.cpp endpoint, those of one key of an endpoint are that key's.
+    """
     tables: dict[str, dict[str, Any]] = {name: {} for name in TABLES}
     defaults = "".join(path.read_text() for path in ROOT.glob("roles/*/defaults/main.yml"))
     for block in blocks(page, "yaml"):
         told = yaml.safe_load(block)
-        assert isinstance(told, dict)
+        if isinstance(told, list):
+            for task in told:
+                name = next(key for key in task if key.startswith("dank.llm_fleet.")).rsplit(".", 1)[1]
+                source = (ROOT / "plugins" / "modules" / f"{name}.py").read_text()
+                options = yaml.safe_load(source.partition('DOCUMENTATION = r"""')[2].partition('"""')[0])["options"]
+                assert set(task[f"dank.llm_fleet.{name}"]) <= set(options), name
+            continue
         for key, value in told.items():
-            if key in TABLES:
+            if key == "measured":
+                assert [text for entry in value for text in check_keys(key, entry, MEASURED)] == []
+            elif key == "probes":
+                assert probe_problems(key, value) == []
+            elif key in TABLES:
                 tables[key] |= value
             elif key.isupper():
                 _envspec.normalise("llamacpp", {key: value})

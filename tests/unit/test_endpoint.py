@@ -8,22 +8,21 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.dank.llm_fleet.plugins.module_utils import _endpoint, _systemd
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _deploy, _endpoint, _endpoint_look, _systemd
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, Paths
-from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint import (
-    Plan,
-    converge,
-    decide,
-    look,
-    require_truth,
-)
+from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint import Asked, converge
+from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import look, require_truth
+from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_plan import Plan, decide
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import Foretold
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock
+from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines import CardLedger, Ledger
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import Verdict
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
 from test_truth import STATE
@@ -66,7 +65,7 @@ FIRST, DIFFERS, WHY = ("first deploy",), ("the declared state differs",), ("slot
 def test_decide(
     wanted: str, current: str | None, pin: Any, broken: Link | None, rung: str | None, unpin: bool, plan: Plan
 ) -> None:
-    assert decide(wanted, current, pin, broken, rung=rung, unpin=unpin) == plan
+    assert decide(wanted, current, pin, broken, asked=rung is not None, unpin=unpin) == plan
 
 
 class Host:
@@ -103,9 +102,10 @@ class Host:
         (tmp_path / "m.gguf").write_text("")
         os.makedirs(self.paths.units)
 
-        def prove(era: Any, _paths: Paths, _say: Any, *, fresh: bool) -> Any:
+        def prove(era: Any, _paths: Paths, _say: Any, *, fresh: bool, expired: Any = None) -> Any:
             tag = era.blueprint.facts["env"]["TAG"]
             self.done.append(f"prove {tag}")
+            assert expired in (None, ())
             assert fresh
             if tag in self.faults:
                 raise self.faults[tag]
@@ -127,37 +127,57 @@ class Host:
             Path(paths.env_file).write_text(plan.env_text)
             Path(paths.unit_file).write_text(plan.unit_text)
 
+        def cut_over(plan: Blueprint, paths: Paths, _say: Any, *, timeout_s: float, rivals: Any = ()) -> float:
+            put(plan, paths)
+            self.done += [f"stop {rival.endpoint}" for rival in rivals]
+            self.done.append("restart")
+            self.timeouts.append(timeout_s)
+            return time.monotonic()
+
         for name, value in {
             "draw": lambda _declared, _paths, rung: make(f"{self.tag}-{rung}" if rung else self.tag, rung=rung),
             "gate_fit": self.fit,
             "find_runtime": lambda _prefix, _name: self.runtime,
-            "_look": lambda _era, _paths: (self.links, "HTTP 200"),
+            "truth_of": lambda _era, _paths: (self.links, "HTTP 200"),
             "gate_port": step("gate port"),
+            "standing": lambda rivals: [rival for rival in rivals if rival.endpoint in self.standing],
+        }.items():
+            monkeypatch.setattr(_endpoint, name, value)
+        monkeypatch.setattr(_endpoint_look, "truth_of", lambda _era, _paths: (self.links, "HTTP 200"))
+        for name, value in {
+            "await_health": lambda *_args: None,
+            "cut_over": cut_over,
             "put_launcher": lambda *_args: None,
             "put_files": put,
             "remove_files": step("remove"),
             "prove": prove,
+            "gate_ledger": self.ledger,
         }.items():
-            monkeypatch.setattr(_endpoint, name, value)
+            monkeypatch.setattr(_deploy, name, value)
         monkeypatch.setattr(_systemd, "show", lambda _unit: self.state)
         monkeypatch.setattr(_systemd, "verify_unit", step("verify"))
         self.timeouts: list[float] = []
-        monkeypatch.setattr(_systemd, "restart", self._restart)
-        monkeypatch.setattr(_endpoint._proc, "resident_bytes", lambda _pid: 3 * 2**20)
+        self.standing: set[str] = set()
+        monkeypatch.setattr(_systemd, "stop_and_disable", lambda unit, **_kw: self.done.append(f"disable {unit}"))
+        monkeypatch.setattr(_endpoint_look._proc, "resident_bytes", lambda _pid: 3 * 2**20)
 
-    def fit(self, _declared: Declared, rung: str | None, leaving: int | None) -> dict[str, Any]:
+    def fit(self, _declared: Declared, rung: str | None, leaving: int | None) -> Foretold:
         self.fits.append((rung, leaving))
         if "fit" in self.faults:
             raise self.faults["fit"]
-        return {"fits": True, "cards": [], "host": {"total_mib": 5.0}, "split": [], "measured": None, "advice": []}
+        told = {"fits": True, "cards": [], "host": {"total_mib": 5.0}, "split": [], "measured": None, "advice": []}
+        return Foretold(told, Ledger((), CardLedger("host"), (), 256, 256, ()))
 
-    def _restart(self, _unit: str, *, timeout_s: float) -> None:
-        self.done.append("restart")
-        self.timeouts.append(timeout_s)
+    def ledger(self, unit: str, _id: str, _env: Any, _cards: Any, predicted: Ledger | None) -> dict[str, Any]:
+        self.done.append("ledger")
+        if "ledger" in self.faults:
+            raise self.faults["ledger"]
+        return {"differences": [] if predicted is None else ["kv on the host: 1 MiB, not 2"]}
 
     def run(self, **options: Any) -> dict[str, Any]:
         self.done.clear()
-        return converge(self.declared, self.paths, **options)
+        asked = Asked(**{key: options.pop(key) for key in ("rung", "era", "unpin", "activate") if key in options})
+        return converge(self.declared, self.paths, asked=asked, **options)
 
     @property
     def serves(self) -> str:
@@ -172,7 +192,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blueprint: Callable[..
     return made
 
 
-DEPLOY_ONE = ["gate port", "verify", "put one", "restart", "prove one"]
+DEPLOY_ONE = ["gate port", "verify", "put one", "restart", "prove one", "ledger"]
 
 
 def test_first_deploy_and_a_second_run(host: Host) -> None:
@@ -186,6 +206,8 @@ def test_first_deploy_and_a_second_run(host: Host) -> None:
     assert era.meta["certificate"]["truth"] == [{"name": "slots", "ok": True, "expected": 2, "found": 2}]
     assert (result["endpoint"]["era"], result["probes"][0]["probe"]) == (era.id, "chat")
     assert "+TAG=one" in result["flipped"]
+    assert era.meta["certificate"]["ledger"] == result["ledger"]
+    assert result["warnings"] == ["kv on the host: 1 MiB, not 2"]
     again = host.run()
     assert (again["changed"], again["work"], again["kind"], again["diff"]) == (False, False, "none", [])
     assert host.done == []
@@ -290,10 +312,10 @@ def test_a_rung_pins_and_the_pin_stays(host: Host) -> None:
     pin = host.store.pin()
     assert pin is not None
     assert (pin["rung"], pin["lines"], pin["era"]) == ("low", {"PARALLEL": 1}, result["endpoint"]["era"])
-    assert result["endpoint"]["pinned"] == "low"
+    assert result["endpoint"]["pinned"] == "rung low"
     again = host.run()
     assert (again["changed"], host.serves, host.done) == (False, "one-low", [])
-    assert "pinned to rung 'low'" in again["warnings"][0]
+    assert "pinned to rung low" in again["warnings"][0]
     assert "not rolled out" in again["warnings"][0]
     assert host.store.pin() == pin
     same = host.run(rung="low")
@@ -328,6 +350,96 @@ def test_a_rung_equal_to_the_current_state_pins_without_a_restart(host: Host) ->
     assert pin is not None and pin["rung"] == "low"
 
 
+def test_an_era_is_restored_and_pinned(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_endpoint, "redraw", lambda era, _stamps: era.blueprint)
+    first = host.run()["endpoint"]["era"]
+    host.tag = "two"
+    second = host.run()["endpoint"]["era"]
+    result = host.run(era="previous")
+    assert (result["kind"], host.serves) == ("deploy", "one")
+    assert result["endpoint"]["pinned"] == f"era {first}"
+    assert "fit" not in result  # it served before
+    assert host.run(era=first)["changed"] is False
+    told = host.run()
+    assert (told["changed"], f"pinned to era {first}" in told["warnings"][0]) == (False, True)
+    host.run(era=second)
+    assert (host.serves, (host.store.pin() or {})["restored"]) == ("two", second)
+    host.run(unpin=True)
+    assert host.store.pin() is None
+    with pytest.raises(FleetError, match=rf"era 'nope' of chat; expected the beginning of one of: .*{first}"):
+        host.run(era="nope")
+
+
+def test_old_eras_go(host: Host) -> None:
+    host.declared = replace(host.declared, keep_eras=1)
+    for number in range(4):
+        host.tag = f"t{number}"
+        pruned = host.run()["pruned"]
+    assert len(pruned) == 1
+    assert len(host.store.ids()) == 2  # the current and the one before
+
+
+@pytest.fixture
+def rival(host: Host) -> EraStore:
+    """An endpoint that wants the same port, and serves."""
+    host.declared = replace(host.declared, rivals=["other"])
+    host.standing = {"other"}
+    store = EraStore(replace(host.paths, endpoint="other").store)
+    store.commit(store.stage(host.make("theirs")), {})
+    return store
+
+
+def test_a_rival_makes_way(host: Host, rival: EraStore) -> None:
+    told = host.run(check_mode=True)
+    assert told["reasons"] == ["first deploy", "other makes way"]
+    result = host.run()
+    assert host.done == ["gate port", "verify", "put one", "stop other", "restart", "prove one", "ledger"]
+    assert result["gap_s"] >= 0
+    assert rival.stood_down() is None  # the inventory has it so
+    host.standing = set()
+    assert host.run()["changed"] is False
+    host.standing = {"other"}  # somebody started it by hand
+    assert host.run()["kind"] == "repair"
+
+
+def test_a_rival_serves_again_when_the_new_one_cannot_be_proven(host: Host, rival: EraStore) -> None:
+    host.faults["one"] = FleetError("no answer")
+    with pytest.raises(FleetError, match="no answer") as caught:
+        host.run()
+    assert host.done[-5:] == ["prove one", "remove", "put theirs", "restart", "prove theirs"]
+    assert str(caught.value.facts["went_back_to"]).startswith("other in era ")
+    host.standing = set()
+    host.faults.clear()
+    host.run()
+    host.standing, host.tag = {"other"}, "two"
+    host.faults["two"] = FleetError("no answer")
+    with pytest.raises(FleetError, match="no answer"):
+        host.run()  # this one has an era of its own, and yet it is the rival that served
+    assert host.done[-5:] == ["put one", "disable chat.service", "put theirs", "restart", "prove theirs"]
+
+
+def test_taking_over_by_an_operators_word_lasts(host: Host, rival: EraStore) -> None:
+    host.run(activate=True)
+    assert (rival.stood_down() or {})["for"] == "chat"
+    host.standing = set()
+    own, paths = host.declared, host.paths
+    host.declared, host.paths = replace(own, name="other", rivals=["chat"]), replace(paths, endpoint="other")
+    host.standing = {"chat"}
+    told = host.run()
+    assert (told["changed"], told["kind"], host.done) == (False, "none", [])
+    assert "other made way for chat" in told["warnings"][0]
+    host.run(activate=True)
+    assert rival.stood_down() is None
+    assert (EraStore(paths.store).stood_down() or {})["for"] == "other"
+    host.declared, host.paths, host.standing = own, paths, {"other"}
+    host.run(activate=True)
+    assert (host.store.stood_down(), (rival.stood_down() or {})["for"]) == (None, "chat")
+    host.standing = set()
+    host.tag = "two"
+    host.run()  # the inventory agrees by now: the record has done its work
+    assert rival.stood_down() is None
+
+
 @pytest.mark.parametrize("fault", [FleetError("no answer", gate="probes"), OSError(28, "No space left on device")])
 def test_a_failed_proof_goes_back_to_the_last_era(host: Host, fault: Exception) -> None:
     host.run()
@@ -342,6 +454,16 @@ def test_a_failed_proof_goes_back_to_the_last_era(host: Host, fault: Exception) 
     assert host.store.current() == one
     states = {host.store.load(name).state for name in os.listdir(os.path.join(host.paths.store, "eras"))}
     assert states == {"certified", "failed"}
+
+
+def test_a_card_that_is_too_full_goes_back_too(host: Host) -> None:
+    host.run()
+    host.tag = "two"
+    host.faults["ledger"] = FleetError("card rtx is too full", gate="floor")
+    with pytest.raises(FleetError, match="too full"):
+        host.run()
+    assert host.done[-5:] == ["prove two", "ledger", "put one", "restart", "prove one"]
+    assert host.serves == "one"
 
 
 def test_a_failed_rung_pins_nothing(host: Host) -> None:

@@ -92,9 +92,9 @@ def test_a_staged_era_is_taken_up_again_and_only_that(store: EraStore, blueprint
 
 def test_other_terms_of_proof_are_another_era(store: EraStore, blueprint: Make) -> None:
     one = store.stage(blueprint(), now=NOW)
-    two = store.stage(blueprint(chat={"max_tokens": 999, "timeout_s": 5}), now=NOW)
+    two = store.stage(blueprint(probes={"max_tokens": 999, "timeout_s": 5}), now=NOW)
     assert two.id != one.id
-    assert two.blueprint.facts["chat"]["max_tokens"] == 999
+    assert two.blueprint.facts["probes"]["max_tokens"] == 999
 
 
 def test_two_eras_of_one_second_do_not_collide(store: EraStore, blueprint: Make) -> None:

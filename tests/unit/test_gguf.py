@@ -110,6 +110,14 @@ def test_only_what_is_asked(tmp_path: Path) -> None:
     }
 
 
+def test_one_array_whole_beside_all_keys(tmp_path: Path) -> None:
+    key = "tokenizer.ggml.tokens"
+    data = gguf(w.vocabulary(50, 10), [T("a")])
+    found = read(tmp_path, data, whole=[key])
+    assert found.metadata == {**read(tmp_path, data).metadata, key: [f"token{number}" for number in range(50)]}
+    assert found.metadata["tokenizer.ggml.merges"] == ArrayInfo("string", 10)
+
+
 def test_long_arrays_are_passed_over_unless_asked(tmp_path: Path) -> None:
     data = gguf([*w.vocabulary(5000, 10), ("x.short", w.ARRAY, (w.U8, [1] * 4096))], [T("a")])
     found = read(tmp_path, data)

@@ -72,9 +72,15 @@ def fleet():
         "cards": ["left"],
         "client": {"context_window": 4096, "max_tokens": 1024},
     }
+    figures = {
+        "name": "Monday",
+        "env": {"UBATCH_SIZE": 256},
+        "cards": {"left": {"driver_mib": 300, "compute_mib": 0.5}},
+    }
     two = copy.deepcopy(one)
     two["env"].update(LISTEN_PORT=7771, HIP_VISIBLE_DEVICES="1", ALIAS="two")
     two["cards"] = ["right"]
+    one["measured"] = [figures, {"runtime": "built", "payload": "small", "cards": {"left": {"total_mib": 9000}}}]
     three = {
         "engine": "r9v",
         "active": False,
@@ -118,6 +124,7 @@ def test_the_fleet_to_break_is_sound():
 
 GONE = object()
 ONE = "llm_endpoints.one"
+CUSTOM = {"name": "a", "body": {"messages": [{"role": "user", "content": "?"}]}, "expect": "choices[0]"}
 BREAKAGES = [
     (f"{ONE}.colour", "red", "llm_endpoints.one.colour is no key"),
     (f"{ONE}.runtimes", "built", "Did you mean runtime?"),
@@ -148,7 +155,40 @@ BREAKAGES = [
     (f"{ONE}.client.max_tokens", 5000, "max_tokens 5000 exceeds context_window 4096"),
     (f"{ONE}.client.rungs", {"one_slot": 4096}, "client.rungs.one_slot is 4096, and a slot holds 8192"),
     (f"{ONE}.client.rungs", {"none": 4096}, "client.rungs.none names no rung"),
-    (f"{ONE}.chat", {"max_token": 1}, "llm_endpoints.one.chat.max_token is no key"),
+    (f"{ONE}.measured", [], "llm_endpoints.one.measured is []; expected a list of dictionaries"),
+    (f"{ONE}.measured.0.figures", {}, "llm_endpoints.one.measured[Monday].figures is no key"),
+    (f"{ONE}.measured.0.cards", GONE, "llm_endpoints.one.measured[Monday].cards is missing"),
+    (f"{ONE}.measured.0.runtime", "bilt", "measured[Monday].runtime 'bilt' is not declared in llm_runtimes. Did you"),
+    (f"{ONE}.measured.0.payload", "large", "measured[Monday].payload 'large' is not declared in llm_payloads"),
+    (f"{ONE}.measured.0.cards", {}, "measured[Monday].cards: cards; expected figures of at least one card"),
+    (f"{ONE}.measured.0.cards.left", {}, "measured[Monday].cards: card left; expected at least one of compute_mib"),
+    (f"{ONE}.measured.0.cards.left", {"driver": 1}, "measured[Monday].cards: card left; expected compute_mib, draft"),
+    (f"{ONE}.measured.0.cards.left.driver_mib", "1", "card left: driver_mib; expected a number of MiB; found '1'"),
+    (f"{ONE}.measured.0.cards.left.driver_mib", -1, "card left: driver_mib; expected a number of MiB; found -1"),
+    (f"{ONE}.measured.0.cards.middle", {"driver_mib": 1}, "measured[Monday].cards names 'middle', which llm_cards"),
+    (f"{ONE}.measured.0.env", {"NLG": 1}, "llm_endpoints.one.measured[Monday].env: NLG is no key"),
+    (f"{ONE}.measured.0.env", {"PARALLEL": 3}, "measured[Monday].env: CTX_SIZE 8192 is not divisible by PARALLEL 3"),
+    (f"{ONE}.measured.0.env", {"LORA_FILE": "l.gguf"}, "measured[Monday].env: LORA_FILE names a file that is no"),
+    ("llm_runtimes.built.ggml_types", [141, "142"], "built.ggml_types is [141, '142']; expected a list of whole"),
+    ("llm_runtimes.built.ggml_types", [True], "llm_runtimes.built.ggml_types is [True]"),
+    (f"{ONE}.replaces", {"user": "dank", "unit": ["a"]}, "llm_endpoints.one.replaces.unit is no key"),
+    (f"{ONE}.replaces", {"units": ["a"]}, "llm_endpoints.one.replaces.user is missing"),
+    (f"{ONE}.replaces", {"user": "dank", "units": []}, "llm_endpoints.one.replaces names nothing"),
+    (f"{ONE}.replaces", {"user": "dank", "units": ["a"], "slug": "../x"}, "replaces.slug is '../x'; expected letters"),
+    (f"{ONE}.replaces", {"user": "dank", "units": ["a"], "scope": "both"}, "replaces.scope is 'both'; expected one of"),
+    (f"{ONE}.probes", {"max_token": 1}, "llm_endpoints.one.probes.max_token is no key"),
+    (f"{ONE}.probes", [], "llm_endpoints.one.probes is []; expected a dictionary"),
+    (f"{ONE}.probes", {"capabilities": ["tool"]}, "probes.capabilities is ['tool']; expected a list of health"),
+    (f"{ONE}.probes", {"without": ["chat"]}, "probes.without is ['chat']"),
+    (f"{ONE}.probes", {"capabilities": ["tools"], "without": ["tools"]}, "tools in capabilities and in without"),
+    (f"{ONE}.probes", {"acceptance": {"drafting": 2}}, "acceptance.drafting is 2; expected a number from 0 to 1"),
+    (f"{ONE}.probes", {"adapter": {"prompt": "Do you?"}}, "probes.adapter.marker is missing"),
+    (f"{ONE}.probes", {"larger_max_tokens": 8}, "larger_max_tokens 8 is below max_tokens 64"),
+    (f"{ONE}.probes", {"custom": [{"name": "a", "body": {}}]}, "probes.custom[a].expect is missing"),
+    (f"{ONE}.probes", {"custom": [CUSTOM | {"body": {}}]}, "probes.custom[a].body.messages is None"),
+    (f"{ONE}.probes", {"custom": [CUSTOM | {"expect": "a[["}]}, "probes.custom[a].expect is no JMESPath expression"),
+    (f"{ONE}.probes", {"custom": [CUSTOM | {"expect": []}]}, "probes.custom[a].expect is []"),
+    (f"{ONE}.probes", {"custom": [CUSTOM, CUSTOM]}, "probes.custom names a twice"),
     ("llm_endpoints.Big One", {}, "llm_endpoints.Big One: the name is also a unit's"),
     ("llm_endpoints.three.active", True, "one and three are both active on port 7770"),
     ("llm_endpoints.three.cards", ["right", "left"], "R9V_EXPECTED_GPU_BDFS is 0000:03:00.0,0000:07:00.0; expected"),
@@ -195,6 +235,25 @@ def test_each_breakage_is_told(path, value, words):
     assert any(words in text for text in problems), problems
     assert all(text.startswith("box: llm_") for text in problems)
     assert all(text.endswith((".", "?")) for text in problems), problems
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (f"{ONE}.measured.0.name", GONE),
+        (f"{ONE}.measured.0.env", GONE),
+        (f"{ONE}.measured.0.env", {"UBATCH_SIZE": 128}),
+        ("llm_runtimes.built.ggml_types", [141, 142]),
+        ("llm_runtimes.built.ggml_types", []),
+    ],
+)
+def test_what_may_be_left_out_or_given(path, value):
+    assert judge(broken(path, value)).problems == []
+
+
+def test_each_measured_entry_has_one_problem_for_one_fault():
+    faults = [path for path in BREAKAGES if ".measured" in path[0]]
+    assert [len(judge(broken(path, value)).problems) for path, value, _words in faults] == [1] * len(faults)
 
 
 def test_all_problems_come_at_once():

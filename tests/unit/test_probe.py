@@ -1,107 +1,182 @@
 # Copyright (c) 2026 The llm_fleet engineers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The chat probe's verdicts."""
+"""Which probes run, in which order, and what comes of their verdicts."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _probe
 from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import CHAT_PROMPT, judge_chat, probe_chat
+from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import (
+    Probe,
+    Verdict,
+    declare,
+    only,
+    probes_of,
+    require_probes,
+    run,
+    select,
+)
+from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_ask import Target
+from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_chat import CHAT_PROMPT
+from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_declare import CAPABILITIES
 from conftest import Served
-from hypothesis import given
-from hypothesis import strategies as st
+
+CUSTOM = {"name": "capital", "body": {"messages": []}, "expect": "choices[0].message.content"}
+DECLARED = declare(
+    {
+        "engine": "llamacpp",
+        "env": {"ALIAS": "one", "CTX_SIZE": "2048", "PARALLEL": "2", "MODEL_FILE": "/m.gguf"},
+        "probes": {"max_tokens": 8, "timeout_s": 5, "custom": [CUSTOM]},
+    }
+)
 
 
-def completion(content: Any, finish: str = "stop", **more: Any) -> dict[str, Any]:
-    return {"choices": [{"message": {"content": content}, "finish_reason": finish}], **more}
+def names(probes: Any) -> list[str]:
+    return [probe.name for probe in probes]
+
+
+def test_every_capability_has_its_probe_and_the_inventorys_own_come_last() -> None:
+    probes = probes_of(DECLARED)
+    assert names(probes) == [*CAPABILITIES, "custom:capital"]
+    assert {probe.name for probe in probes if probe.declared} == {*DECLARED.capabilities, "custom:capital"}
 
 
 @pytest.mark.parametrize(
-    ("status", "answer", "verdict", "evidence"),
+    ("expired", "chosen"),
     [
-        (200, completion("Hello."), "pass", "answered 'Hello.'"),
-        (200, completion(" Hi \n"), "pass", "answered 'Hi'"),
-        (200, completion("cut off", "length"), "pass", "answered 'cut off'"),
-        (200, completion(""), "fail", "expected content, found none (finish_reason stop)"),
-        (200, completion(None), "fail", "found none (finish_reason stop)"),
-        (200, completion(" \n"), "fail", "found none"),
-        (200, completion("", "length"), "fail", "thinking budget too small: 64 tokens"),
-        (200, completion([{"type": "text"}]), "fail", "expected a chat completion"),
-        (200, completion("ok", usage=[1]), "fail", "expected a chat completion"),
-        (200, {}, "fail", "expected a chat completion, found {}"),
-        (200, {"choices": []}, "fail", "expected a chat completion"),
-        (200, {"choices": [{"message": "text"}]}, "fail", "expected a chat completion"),
-        (200, {"choices": [{"message": {"content": "x"}}]}, "fail", "expected a chat completion"),
-        (200, [1], "fail", "expected a chat completion"),
-        (200, None, "fail", "expected a chat completion"),
-        (503, None, "fail", "expected HTTP 200, found HTTP 503 loading"),
-        (0, None, "fail", "expected HTTP 200"),
+        ((), ["health", "chat"]),
+        (("tools",), ["health", "chat", "tools"]),
+        (("slots", "custom:capital", "gone"), ["health", "chat", "slots", "custom:capital"]),
+        (None, [*CAPABILITIES, "custom:capital"]),
     ],
 )
-def test_verdicts(status: int, answer: Any, verdict: str, evidence: str) -> None:
-    judged = judge_chat(status, answer, "HTTP 503 loading", 1.5, 64)
-    assert (judged.probe, judged.verdict, judged.ok, judged.seconds) == ("chat", verdict, verdict == "pass", 1.5)
-    assert evidence in judged.evidence
+def test_what_lost_its_proof_runs_and_some_always(expired: Any, chosen: list[str]) -> None:
+    assert names(select(probes_of(DECLARED), expired)) == chosen
 
 
-def test_counts_come_from_the_answer() -> None:
-    answer = completion(
-        "x" * 900, usage={"prompt_tokens": 5, "completion_tokens": 7}, timings={"predicted_per_second": 9.5}
-    )
-    assert judge_chat(200, answer, "", 0.1, 64).as_dict()["facts"] == {
-        "finish_reason": "stop",
-        "prompt_tokens": 5,
-        "completion_tokens": 7,
-        "tokens_per_s": 9.5,
-        "content": "x" * 500,
-    }
+def test_by_name() -> None:
+    assert names(only(probes_of(DECLARED), ["tools", "models"])) == ["models", "tools"]
+    with pytest.raises(FleetError, match=r"there is no probe tool; expected of: health, models.*custom:capital"):
+        only(probes_of(DECLARED), ["tools", "tool"])
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["choices", "message", "content", "finish_reason", "usage"]), inner, max_size=3
-        )
-    ),
+def probe(name: str, verdict: str, *, declared: bool = True, seen: list[str] | None = None) -> Probe:
+    def tell(how: str, kind: str) -> Any:
+        def ask(_target: Target) -> Verdict:
+            if seen is not None:
+                seen.append(f"{how} {name}")
+            return Verdict(name, kind, "as told")
+
+        return ask
+
+    return Probe(name, tell("ask", verdict), tell("look", "not-declared"), declared)
+
+
+def test_what_is_not_declared_is_looked_for_and_never_fails(served: Served) -> None:
+    seen: list[str] = []
+    api = Api("127.0.0.1", served.port)
+    verdicts = run(api, DECLARED, [probe("a", "pass", seen=seen), probe("b", "fail", declared=False, seen=seen)])
+    assert seen == ["ask a", "look b"]
+    assert [(verdict.verdict, verdict.ok) for verdict in verdicts] == [("pass", True), ("not-declared", True)]
+    require_probes(verdicts, "endpoint one")
+
+
+@pytest.mark.parametrize(
+    ("stop", "ran"), [(False, ["a", "b", "c"]), (True, ["a", "b"])], ids=["verify tells all", "a deploy stops"]
 )
+def test_a_failure(served: Served, stop: bool, ran: list[str]) -> None:
+    probes = [probe("a", "pass"), probe("b", "fail"), probe("c", "fail")]
+    said: list[str] = []
+    verdicts = run(Api("127.0.0.1", served.port), DECLARED, probes, stop=stop, say=said.append)
+    assert [verdict.probe for verdict in verdicts] == ran
+    assert said == [f"probe: {name}" for name in ran]
+    wrong = [name for name in ran if name != "a"]
+    with pytest.raises(FleetError) as caught:
+        require_probes(verdicts, "endpoint one")
+    assert caught.value.what == f"probe{'s' if len(wrong) > 1 else ''} {', '.join(wrong)} of endpoint one"
+    assert caught.value.found == ("as told" if stop else "b: as told; c: as told")
+    assert caught.value.facts["gate"] == "probes"
+    assert [told["probe"] for told in caught.value.facts["probes"]] == ran
 
 
-@given(json_values)
-def test_no_answer_at_all_breaks_the_judge(answer: Any) -> None:
-    judged = judge_chat(200, answer, "", 0.1, 8)
-    assert judged.verdict in ("pass", "fail")
-    json.dumps(judged.as_dict())
+def test_nothing_is_asked_of_an_endpoint_that_is_not_healthy(served: Served) -> None:
+    served.answers["/health"] = (404, b"gone")
+    verdicts = run(Api("127.0.0.1", served.port), DECLARED, probes_of(DECLARED))
+    assert [(verdict.probe, verdict.verdict) for verdict in verdicts] == [("health", "fail")]
+    assert {path for _method, path, _headers, _body in served.seen} == {"/health"}
 
 
-def test_what_is_asked(served: Served) -> None:
-    served.answer("/v1/chat/completions", completion("hello"))
-    verdict = probe_chat(Api("127.0.0.1", served.port), "chat", max_tokens=8, timeout_s=5)
-    assert verdict.ok
-    assert 0 < verdict.seconds < 5
-    method, path, _headers, body = served.seen[-1]
-    assert (method, path) == ("POST", "/v1/chat/completions")
-    assert json.loads(body) == {
-        "model": "chat",
+def test_the_first_request_is_a_warm_up_and_no_measurement(served: Served) -> None:
+    slow = [True]
+
+    def answer(_headers: Any, _body: bytes) -> tuple[int, bytes]:
+        rate = 2.6 if slow.pop() else 54.7
+        slow.append(False)
+        told = {"choices": [{"message": {"content": "hello"}, "finish_reason": "stop"}]}
+        return 200, json.dumps({**told, "timings": {"predicted_per_second": rate}}).encode()
+
+    served.answer("/health", {})
+    served.answers["/v1/chat/completions"] = answer
+    verdicts = run(Api("127.0.0.1", served.port), DECLARED, select(probes_of(DECLARED), ()))
+    assert [verdict.verdict for verdict in verdicts] == ["pass", "pass"]
+    assert verdicts[1].facts["tokens_per_s"] == 54.7
+    bodies = [json.loads(body) for method, _path, _headers, body in served.seen if method == "POST"]
+    assert [body["max_tokens"] for body in bodies] == [1, 8]
+    assert bodies[1] == {
+        "model": "one",
         "messages": [{"role": "user", "content": CHAT_PROMPT}],
         "max_tokens": 8,
         "temperature": 0,
     }
 
 
-def test_a_server_in_trouble_is_a_failed_verdict(served: Served) -> None:
-    served.answers["/v1/chat/completions"] = (500, b"oom")
-    verdict = probe_chat(Api("127.0.0.1", served.port), "chat", prompt="?", max_tokens=8, timeout_s=5)
-    assert (verdict.ok, verdict.evidence) == (False, "expected HTTP 200, found HTTP 500 oom")
+def test_a_verdict_travels_as_a_dictionary() -> None:
+    told = Verdict("chat", "pass", "answered", 0.5, {"content": "x"}).as_dict()
+    assert told == {
+        "probe": "chat",
+        "verdict": "pass",
+        "evidence": "answered",
+        "seconds": 0.5,
+        "facts": {"content": "x"},
+    }
+    json.dumps(told)
 
 
-def test_an_answer_that_is_no_json_is_refused(served: Served) -> None:
-    served.answers["/v1/chat/completions"] = (200, b"<html>")
-    with pytest.raises(FleetError, match="answered no JSON"):
-        probe_chat(Api("127.0.0.1", served.port), "chat", max_tokens=8, timeout_s=5)
+def test_no_probe_shows_the_key(served: Served) -> None:
+    served.answers.update(
+        dict.fromkeys(
+            ("/v1/models", "/props", "/slots", "/metrics", "/v1/chat/completions", "/lora-adapters"),
+            (401, b'{"error": {"message": "wrong key s3cret"}}'),
+        )
+    )
+    served.answer("/health", {})
+    declared = replace(DECLARED, capabilities=frozenset(CAPABILITIES))
+    verdicts = run(Api("127.0.0.1", served.port, "s3cret"), declared, probes_of(declared))
+    assert [verdict.probe for verdict in verdicts] == [*CAPABILITIES, "custom:capital"]
+    assert [verdict.probe for verdict in verdicts if verdict.ok] == ["health"]
+    assert "s3cret" not in json.dumps([verdict.as_dict() for verdict in verdicts])
+
+
+def test_garbage_is_a_failed_verdict_and_no_exception(served: Served) -> None:
+    for body in (b"<html>", b"[]", b"null", b'{"choices": [1]}', b'{"data": 3}', b"\xff"):
+        for path in ("/v1/models", "/props", "/slots", "/metrics", "/v1/chat/completions", "/lora-adapters"):
+            served.answers[path] = (200, body)
+        served.answer("/health", {})
+        declared = replace(DECLARED, capabilities=frozenset(CAPABILITIES))
+        told = {verdict.probe: verdict for verdict in run(Api("127.0.0.1", served.port), declared, probes_of(declared))}
+        assert [name for name, verdict in told.items() if verdict.ok and name != "health"] == [], body
+        looked = run(Api("127.0.0.1", served.port), replace(declared, capabilities=frozenset()), probes_of(declared))
+        json.dumps([verdict.as_dict() for verdict in looked])
+
+
+def test_the_registry_is_whole() -> None:
+    assert tuple(_probe._ASK) == CAPABILITIES
+    assert set(_probe._LOOK) < set(CAPABILITIES)
+    assert set(_probe.ALWAYS) < set(CAPABILITIES)

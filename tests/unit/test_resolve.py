@@ -43,6 +43,61 @@ def test_one_endpoint() -> None:
     assert (names(told["endpoints"]), names(told["payloads"])) == (["code"], ["big"])
 
 
+CARDS: dict[str, Any] = {
+    "left": {
+        "vendor": "amd",
+        "arch": "gfx1201",
+        "pci": "0000:03:00.0",
+        "index": 1,
+        "uuid": "GPU-a",
+        "total_mib": 32624,
+        "addressable_mib": 32000,
+        "floor_mib": 1536,
+    },
+    "right": {"vendor": "amd", "index": 0, "total_mib": 32624, "floor_mib": 0},
+}
+
+
+def test_cards_become_what_the_engine_may_take_of_them() -> None:
+    endpoints = {"chat": {**ENDPOINTS["chat"], "cards": ["right", "left"]}, "code": ENDPOINTS["code"]}
+    chat, code = resolve(endpoints, RUNTIMES, PAYLOADS, cards=CARDS)["endpoints"]
+    assert chat["cards"] == [
+        {"name": "right", "vendor": "amd", "index": 0, "floor_mib": 0, "free_mib": 32624},
+        {"name": "left", "vendor": "amd", "index": 1, "uuid": "GPU-a", "floor_mib": 1536, "free_mib": 32000},
+    ]
+    assert code["cards"] == []
+    assert resolve(endpoints, RUNTIMES, PAYLOADS)["endpoints"][0]["cards"] == ["right", "left"]
+    assert endpoints["chat"]["cards"] == ["right", "left"]
+
+
+@pytest.mark.parametrize(
+    ("cards", "message"),
+    [
+        (
+            {"right": {}},
+            "endpoint chat names card 'left'; expected one of llm_cards: right; .*llm_endpoints.chat.cards",
+        ),
+        ({}, "expected one of llm_cards: none declared"),
+        ({"left": {"vendor": "amd"}}, "llm_cards.left; expected total_mib, or addressable_mib; found neither"),
+    ],
+)
+def test_cards_that_are_not_declared(cards: dict[str, Any], message: str) -> None:
+    with pytest.raises(FleetError, match=message):
+        resolve({"chat": {**ENDPOINTS["chat"], "cards": ["left"]}}, RUNTIMES, PAYLOADS, cards=cards)
+
+
+def test_inactive_endpoints_where_they_are_wanted() -> None:
+    assert names(resolve(ENDPOINTS, RUNTIMES, PAYLOADS, inactive=True)["endpoints"]) == ["chat", "code", "old"]
+    assert names(resolve(ENDPOINTS, RUNTIMES, PAYLOADS, "old", inactive=True)["endpoints"]) == ["old"]
+    assert names(resolve(ENDPOINTS, RUNTIMES, PAYLOADS, "", inactive=True)["runtimes"]) == ["cpu", "rocm"]
+
+
+def test_the_types_that_a_runtime_knows_go_with_its_endpoints() -> None:
+    runtimes = {**RUNTIMES, "cpu": {**RUNTIMES["cpu"], "ggml_types": [141, 142]}}
+    chat, _code, old = resolve(ENDPOINTS, runtimes, PAYLOADS, inactive=True)["endpoints"]
+    assert chat["ggml_types"] == [141, 142] and "ggml_types" not in old
+
+
 def test_an_endpoint_of_another_host_is_nothing_here() -> None:
     assert resolve(ENDPOINTS, RUNTIMES, PAYLOADS, "elsewhere") == {"endpoints": [], "runtimes": [], "payloads": []}
     assert resolve({}, {}, {}) == {"endpoints": [], "runtimes": [], "payloads": []}

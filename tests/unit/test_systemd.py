@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,8 @@ def test_show_asks_for_every_property(stand_in: Callable[[str, str], Path], tmp_
     [
         (lambda: _systemd.daemon_reload(), ["daemon-reload"]),
         (lambda: _systemd.enable("u"), ["enable --quiet u"]),
-        (lambda: _systemd.restart("u", timeout_s=5), ["reset-failed u", "restart u"]),
+        (lambda: _systemd.start("u", timeout_s=5), ["reset-failed u", "start u"]),
+        (lambda: _systemd.stop("u", timeout_s=5), ["stop u"]),
         (lambda: _systemd.stop_and_disable("u", timeout_s=5), ["disable --now --quiet u", "reset-failed u"]),
     ],
 )
@@ -129,7 +131,8 @@ def test_verbs(
         lambda: _systemd.show("u"),
         lambda: _systemd.daemon_reload(),
         lambda: _systemd.enable("u"),
-        lambda: _systemd.restart("u", timeout_s=5),
+        lambda: _systemd.start("u", timeout_s=5),
+        lambda: _systemd.stop("u", timeout_s=5),
         lambda: _systemd.stop_and_disable("u", timeout_s=5),
     ],
 )
@@ -139,10 +142,62 @@ def test_a_verb_that_fails_is_not_passed_over(stand_in: Callable[[str, str], Pat
         call()
 
 
-@pytest.mark.parametrize(("invocation", "expected"), [("ab12", "_SYSTEMD_INVOCATION_ID=ab12"), ("", "--unit u")])
-def test_journal_of_this_start_only(stand_in: Callable[[str, str], Path], invocation: str, expected: str) -> None:
-    stand_in("journalctl", 'echo "$@"')
-    assert _systemd.journal("u", invocation, lines=7) == f"--no-pager --output cat --lines 7 {expected}"
+@pytest.mark.parametrize(
+    ("invocations", "expected"),
+    [
+        (("ab12",), "_SYSTEMD_INVOCATION_ID=ab12 + INVOCATION_ID=ab12"),
+        (("ab12", ""), "_SYSTEMD_INVOCATION_ID=ab12 + INVOCATION_ID=ab12"),
+        (
+            ("ab", "cd"),
+            "_SYSTEMD_INVOCATION_ID=ab + INVOCATION_ID=ab + _SYSTEMD_INVOCATION_ID=cd + INVOCATION_ID=cd",
+        ),
+    ],
+)
+def test_journal_of_these_starts_only(
+    stand_in: Callable[[str, str], Path], tmp_path: Path, invocations: tuple[str, ...], expected: str
+) -> None:
+    stand_in("journalctl", f'echo "$@" | tee -a {tmp_path}/argv')
+    assert _systemd.journal("u", *invocations, lines=7) == f"--no-pager --output cat --lines 7 {expected}"
+    assert (tmp_path / "argv").read_text().splitlines()[0] == "--sync"
+
+
+def entry(message: Any, invocation: str | None = None) -> str:
+    return json.dumps({"MESSAGE": message} | ({} if invocation is None else {"INVOCATION_ID": invocation}))
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ([], ("", [])),
+        ([entry("old", "a"), entry("one", "b"), entry("two", "b")], ("b", ["one", "two"])),
+        ([entry("old", "a"), entry("bad setting"), entry("will not start")], ("", ["bad setting", "will not start"])),
+        ([entry("bad setting"), entry("Started", "a")], ("a", ["Started"])),
+        ([entry([104, 105], "a")], ("a", ["[104, 105]"])),
+    ],
+)
+def test_newest_start(entries: list[str], expected: tuple[str, list[str]]) -> None:
+    assert _systemd.newest_start("\n".join(entries)) == expected
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ([entry("old", "a"), entry("gone", "b")], "--no-pager --output cat --lines 20 _SYSTEMD_INVOCATION_ID=b "),
+        ([entry("old", "a"), entry("bad setting"), entry("not started")], "bad setting\nnot started"),
+        ([], ""),
+    ],
+)
+def test_journal_of_a_start_that_systemd_forgot_or_refused(
+    stand_in: Callable[[str, str], Path], tmp_path: Path, entries: list[str], expected: str
+) -> None:
+    (tmp_path / "entries").write_text("".join(f"{each}\n" for each in entries))
+    stand_in(
+        "journalctl",
+        f'[ "$3" = json ] || {{ echo "$@"; exit 0; }}; [ "$6" = UNIT=u ] && cat {tmp_path}/entries',
+    )
+    told = _systemd.journal("u", "")
+    assert told.startswith(expected)
+    assert "_SYSTEMD_INVOCATION_ID= " not in told  # an empty match would find the boot's own lines
 
 
 def test_a_sound_unit_passes(stand_in: Callable[[str, str], Path], tmp_path: Path) -> None:

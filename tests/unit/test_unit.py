@@ -18,14 +18,20 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import UnitSp
 SPEC = UnitSpec("frank-zealot", "llm", "/opt/llm-fleet/launchers/ab/serve-llamacpp", "/etc/llm-fleet/frank-zealot.env")
 
 
-def test_every_line() -> None:
+def lines_of(spec: UnitSpec) -> list[str]:
+    return [line for line in render(spec, "d1ge57").splitlines() if line and line[0] not in "#["]
+
+
+def test_every_line_but_those_that_close_it() -> None:
     spec = replace(SPEC, restart_sec=11, timeout_start_s=222, timeout_stop_s=33)
-    lines = [line for line in render(spec, "d1ge57").splitlines() if line and line[0] not in "#["]
-    assert lines == [
+    lines = lines_of(spec)
+    closed = lines[lines.index("UMask=0077") : -1]
+    assert [line for line in lines if line not in closed] == [
         "Description=LLM endpoint frank-zealot",
         "Wants=network-online.target",
         "After=network-online.target",
-        "StartLimitIntervalSec=0",
+        "StartLimitIntervalSec=600",
+        "StartLimitBurst=10",
         "Type=exec",
         "User=llm",
         "EnvironmentFile=/etc/llm-fleet/frank-zealot.env",
@@ -42,12 +48,43 @@ def test_every_line() -> None:
     ]
 
 
-@pytest.mark.parametrize("field", ["launcher", "env_file"])
-@pytest.mark.parametrize("path", ["relative", "/a b", "/a%b", "/a$b", "/a\nb", "/a\n", "/a;b", "/a*b", '/a"b', ""])
+def test_what_a_vendors_driver_needs_is_opened_and_nothing_else() -> None:
+    plain, amd, nvidia = (set(lines_of(replace(SPEC, vendor=vendor))) for vendor in ("", "amd", "nvidia"))
+    assert plain - amd == plain - nvidia == {"PrivateDevices=yes", "MemoryDenyWriteExecute=yes"}
+    cache = {
+        "CacheDirectory=llm-fleet/frank-zealot",
+        "Environment=XDG_CACHE_HOME=/var/cache/llm-fleet/frank-zealot",
+        "Environment=CUDA_CACHE_PATH=/var/cache/llm-fleet/frank-zealot/cuda",
+    }
+    assert amd - plain - cache == {
+        "DevicePolicy=closed",
+        "DeviceAllow=char-drm rw",
+        "DeviceAllow=char-kfd rw",
+        "SupplementaryGroups=render video",
+    }
+    assert "DeviceAllow=char-nvidia-uvm rw" in nvidia
+    assert not any("nvidia" in line for line in amd) and not any("kfd" in line for line in nvidia)
+
+
+def test_an_api_key_is_handed_over_by_systemd() -> None:
+    spec = replace(SPEC, api_key_file="/etc/llm-fleet/keys/zealot")
+    assert "LoadCredential=api-key:/etc/llm-fleet/keys/zealot" in lines_of(spec)
+    assert spec.credential == "/run/credentials/frank-zealot.service/api-key"
+    assert not any("LoadCredential" in line for line in lines_of(SPEC))
+
+
+@pytest.mark.parametrize("field", ["launcher", "env_file", "api_key_file"])
+@pytest.mark.parametrize("path", ["relative", "/a b", "/a%b", "/a$b", "/a\nb", "/a\n", "/a;b", "/a*b", '/a"b'])
 def test_paths_that_systemd_would_read_otherwise(field: str, path: str) -> None:
     changes: dict[str, Any] = {field: path}
     with pytest.raises(FleetError, match="cannot stand in a unit"):
         render(replace(SPEC, **changes), "d")
+
+
+def test_no_path_at_all() -> None:
+    for field in ("launcher", "env_file"):
+        with pytest.raises(FleetError, match="cannot stand in a unit"):
+            render(replace(SPEC, **{field: ""}), "d")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("user", ["", "Root", "0", "a b", "a\nGroup=root", "a\n", "%u"])

@@ -64,6 +64,19 @@ def test_era_is_recorded_with_its_certificate(fleet):
     assert len(era["certificate"]["truth"]) >= 14
 
 
+def test_the_boot_took_what_was_foretold(fleet):
+    certificate = json.loads(fleet.run(f"cat /var/lib/llm-fleet/{fleet.endpoint}/current/era.json"))["certificate"]
+    assert certificate["ledger"]["differences"] == []
+    assert certificate["ledger"]["note"] == ""
+    assert 0 < certificate["ledger"]["measured"]["host"]["compute_mib"] <= certificate["fit"]["host"]["compute_mib"]
+    assert 0 < certificate["gap_s"] < 60
+
+
+def test_the_unit_is_closed(fleet):
+    """systemd's own judgement, from 0 to 10 (times ten here): at most 4.0."""
+    fleet.run(f"systemd-analyze security --no-pager --threshold=40 {fleet.unit} >/dev/null")
+
+
 TRICKY = {
     "PLAIN": "a/b:c,d=e+f%g@h",
     "BLANKS": " two  words\tand a tab ",

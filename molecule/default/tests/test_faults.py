@@ -121,22 +121,40 @@ def test_env_file_edited_by_hand_is_put_back(fleet):
     assert fleet.play("playbooks/verify.yml").rc == 0
 
 
-def test_a_deploy_that_cannot_serve_goes_back_to_the_last_era(fleet):
-    """A shape that passes every rule but that the engine refuses at load."""
-    era = fleet.run(f"readlink /var/lib/llm-fleet/{fleet.endpoint}/current")
+def with_model(fleet, path):
+    """The host's payloads with this file of the host's as the model."""
     payloads = fleet.variables()["llm_payloads"]
-    runtime_file = "/var/cache/llm-fleet/sources/toy-lora-yes.gguf"  # an adapter is no model: the engine says so
-    fleet.run(f"cp {runtime_file} {payloads['smollm2']['dir']}/not-a-model.gguf")
-    size, digest = fleet.run(f"stat -c %s {runtime_file}; sha256sum {runtime_file}").split()[:2]
+    name = path.rsplit("/", 1)[1]
+    size, digest = fleet.run(f"stat -c %s {path}; sha256sum {path}").split()[:2]
     payloads["smollm2"]["files"] = [
-        {
-            "name": "not-a-model.gguf",
-            "role": "model",
-            "bytes": int(size),
-            "sha256": digest,
-            "urls": [f"file://{runtime_file}"],
-        }
+        {"name": name, "role": "model", "bytes": int(size), "sha256": digest, "urls": [f"file://{path}"]}
     ]
+    return payloads
+
+
+def test_an_adapter_is_no_model(fleet, unharmed):
+    payloads = with_model(fleet, "/var/cache/llm-fleet/sources/toy-lora-yes.gguf")
+    played = fleet.play("site.yml", llm_payloads=payloads)
+    assert played.rc != 0
+    assert "toy-lora-yes.gguf" in played.error and "adapter" in played.error
+    assert not fleet.run(f"ls {payloads['smollm2']['dir']}/toy-lora-yes.gguf 2>/dev/null || true")
+
+
+def test_a_shape_that_does_not_fit_is_refused_with_what_would(fleet, unharmed):
+    endpoints = changed(fleet, CTX_SIZE=8388608)
+    endpoints[fleet.endpoint]["client"] = {"context_window": 4194304}
+    played = fleet.play("site.yml", llm_endpoints=endpoints)
+    assert played.rc != 0
+    assert f"endpoint {fleet.endpoint} does not fit the host" in played.error
+    assert "is enough: frees" in played.error
+
+
+def test_a_deploy_that_cannot_serve_goes_back_to_the_last_era(fleet):
+    """A model that passes every rule and that the engine refuses at load: its vocabulary has no kind."""
+    era = fleet.run(f"readlink /var/lib/llm-fleet/{fleet.endpoint}/current")
+    path = "/tmp/no-vocabulary.gguf"
+    fleet.run(f"sed 's/tokenizer[.]ggml[.]model/tokenizer.ggml.nodel/' /var/cache/llm-fleet/sources/toy.gguf >{path}")
+    payloads = with_model(fleet, path)
     played = fleet.play("site.yml", llm_payloads=payloads)
     assert played.rc != 0
     assert "does not stay up" in played.error

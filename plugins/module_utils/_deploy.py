@@ -1,0 +1,168 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Carrying out an endpoint's plan: stage, cut over, prove, commit; or go back to what served before."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _systemd
+from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
+from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
+    Say,
+    api_of,
+    await_health,
+    cut_over,
+    prove,
+    put_files,
+    put_launcher,
+    remove_files,
+)
+from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, EraStore
+from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import Foretold
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_ledger import gate_ledger
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
+
+__all__ = ["Done", "Job", "carry_out"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be deployed, over what; ``rivals`` serve now and make way; ``foretold`` is the memory of a new era."""
+
+    target: Blueprint
+    current: Era | None
+    repair: bool
+    store: EraStore
+    paths: Paths
+    say: Say
+    rivals: Sequence[Paths] = ()
+    foretold: Foretold | None = None
+
+
+@dataclass(frozen=True)
+class Done:
+    """The proven era; ``ledger`` is what its boot took (see ``_gate_ledger``), ``gap_s`` how long nothing served: from
+    the stop to the first healthy answer."""
+
+    era: Era
+    links: list[Link]
+    probes: list[dict[str, Any]]
+    ledger: dict[str, Any]
+    gap_s: float
+
+
+def carry_out(job: Job) -> Done:
+    """Do the job. When the proof of a new era breaks, what served before serves again before the error is raised."""
+    paths, say = job.paths, job.say
+    if job.repair:
+        assert job.current is not None
+        era = job.current
+    else:
+        say("stage")
+        era = job.store.stage(job.target)
+    put_launcher(era.blueprint, paths)
+    _systemd.verify_unit(paths.unit, era.blueprint.unit_text)
+    try:
+        say("cut over")
+        stopped = cut_over(era.blueprint, paths, say, timeout_s=_patience_s(era, job.current), rivals=job.rivals)
+        await_health(paths.unit, api_of(era.blueprint.facts["env"]), era.blueprint.facts["deadline_s"], say)
+        gap_s = round(time.monotonic() - stopped, 1)
+        links, verdicts = prove(era, paths, say, fresh=True)
+        ledger = _ledger(era, job)
+    except (FleetError, OSError) as exc:
+        fault = exc if isinstance(exc, FleetError) else FleetError(f"cut over of {paths.unit}: {exc}")
+        if not job.repair or job.rivals:
+            try:  # serving again comes first; the record of the failure is written in any case
+                fault.facts["went_back_to"] = _go_back(era, job, fault)
+            finally:
+                if not job.repair:
+                    job.store.fail(era, fault.message)
+        if fault is exc:
+            raise
+        raise fault from exc
+    probes = [verdict.as_dict() for verdict in verdicts]
+    certificate: dict[str, Any] = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "truth": [link.as_dict() for link in links],
+        "probes": probes,
+        "ledger": ledger,
+        "gap_s": gap_s,
+    }
+    if job.foretold is not None:
+        certificate["fit"] = {key: job.foretold.told[key] for key in ("cards", "host", "split", "measured")}
+    return Done(job.store.commit(era, certificate), links, probes, ledger, gap_s)
+
+
+def _ledger(era: Era, job: Job) -> dict[str, Any]:
+    """What the start that was just proven took of the cards."""
+    job.say("ledger: the boot's log and the cards' memory")
+    facts = era.blueprint.facts
+    state = _systemd.show(job.paths.unit)
+    predicted = None if job.foretold is None else job.foretold.ledger
+    return gate_ledger(job.paths.unit, state.invocation_id, facts["env"], facts.get("cards", []), predicted)
+
+
+def _patience_s(era: Era, before: Era | None) -> int:
+    """Seconds that stopping what runs and starting ``era`` may take by the units' own limits."""
+    stop_s = max(each.blueprint.facts["timeout_stop_s"] for each in (era, before) if each is not None)
+    return int(era.blueprint.facts["deadline_s"]) + int(stop_s) + 60
+
+
+def _go_back(failed: Era, job: Job, fault: FleetError) -> str:
+    """Have serve again what served before, and prove it; says what that is."""
+    current = None if job.rivals else job.current
+    if current is not None:
+        job.say(f"back to era {current.id}")
+        try:
+            cut_over(current.blueprint, job.paths, job.say, timeout_s=_patience_s(current, failed))
+            prove(current, job.paths, job.say, fresh=True)
+        except (FleetError, OSError) as second:
+            raise FleetError(
+                f"{fault.message} And the last certified era {current.id} does not serve either: {second}",
+                remedy="The endpoint is down; mend what the second message names and run site.yml again",
+                went_back_to=None,
+            ) from second
+        return f"era {current.id}, which serves again"
+    try:
+        if job.current is None:
+            job.say("the first deploy failed: the unit is taken away again")
+            remove_files(job.paths, timeout_s=_patience_s(failed, None))
+        else:
+            put_files(job.current.blueprint, job.paths)
+            _systemd.stop_and_disable(job.paths.unit, timeout_s=_patience_s(failed, job.current))
+    except (FleetError, OSError) as second:
+        raise FleetError(
+            f"{fault.message} And its unit {job.paths.unit} could not be taken away: {second}",
+            remedy=f"Mend what the second message names, then run systemctl disable --now {job.paths.unit}",
+            went_back_to=None,
+        ) from second
+    if not job.rivals:
+        return "nothing: this was the first deploy; unit and env file were taken away"
+    return ", ".join(_stand_up(rival, job.say, fault) for rival in job.rivals) + ", which serves again"
+
+
+def _stand_up(rival: Paths, say: Say, fault: FleetError) -> str:
+    """Start and prove an endpoint that had made way."""
+    say(f"back to {rival.endpoint}")
+    try:
+        era = EraStore(rival.store).current()
+        if era is None:
+            _systemd.enable(rival.unit)
+            _systemd.start(rival.unit, timeout_s=300)
+            return f"{rival.unit} (started, not proven: it has no era)"
+        cut_over(era.blueprint, rival, say, timeout_s=_patience_s(era, None))
+        prove(era, rival, say, fresh=True)
+    except (FleetError, OSError) as second:
+        raise FleetError(
+            f"{fault.message} And {rival.endpoint}, which had made way, does not serve either: {second}",
+            remedy=f"Both are down; mend what the second message names, then run systemctl start {rival.unit}",
+            went_back_to=None,
+        ) from second
+    return f"{rival.endpoint} in era {era.id}"

@@ -1,0 +1,94 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""An endpoint as it is now: its era, its truth, its line in the tables; nothing is touched."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc, _systemd
+from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
+from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import api_of
+from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_plan import pin_words
+from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era, EraStore
+from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, chain, first_broken, observe, require
+
+__all__ = ["look", "require_era", "require_truth", "row", "truth_of"]
+
+
+def row(
+    era: Era | None,
+    unit: str,
+    state: _systemd.UnitState,
+    *,
+    health: str,
+    pin: Mapping[str, Any] | None,
+    links: list[Link],
+    probes: list[dict[str, Any]],
+) -> dict[str, Any]:
+    """An endpoint's line in the tables: ages in seconds, memory in MiB (resident, host)."""
+    facts: Mapping[str, Any] = era.blueprint.facts if era is not None else {}
+    age = time.clock_gettime(time.CLOCK_MONOTONIC) - state.active_since_us / 1e6 if state.running else None
+    broken = first_broken(links)
+    return {
+        "name": unit.removesuffix(".service"),
+        "unit": state.words,
+        "age_s": None if age is None else round(age, 1),
+        "restarts": state.n_restarts,
+        "pid": state.main_pid,
+        "payload": facts.get("payload", {}).get("name"),
+        "model_file": os.path.basename(facts["env"]["MODEL_FILE"]) if facts else None,
+        "runtime": facts.get("runtime", {}).get("name"),
+        "shape": facts.get("shape", {}),
+        "port": int(facts["env"]["LISTEN_PORT"]) if facts else None,
+        "alias": facts["env"]["ALIAS"] if facts else None,
+        "memory_mib": round(_proc.resident_bytes(state.main_pid) / 2**20, 1) if state.running else None,
+        "health": health,
+        "era": era.id if era is not None else None,
+        "pinned": None if pin is None else pin_words(pin),
+        "truth": None
+        if not links
+        else ("ok" if broken is None else f"{broken.name}: expected {broken.expected}, found {broken.found}"),
+        "probes": probes,
+    }
+
+
+def truth_of(era: Era, paths: Paths) -> tuple[list[Link], str]:
+    """The era's chain of truth, and what ``/health`` says."""
+    facts = era.blueprint.facts
+    seen = observe(paths.unit, paths.unit_file, paths.env_file, api_of(facts["env"]))
+    return chain(era, paths.unit, paths.unit_file, seen, facts["drop_ins"]), seen.health
+
+
+def require_era(paths: Paths) -> Era:
+    """The endpoint's current era; a FleetError where nothing was deployed yet."""
+    era = EraStore(paths.store).current()
+    if era is None:
+        raise FleetError(
+            f"endpoint {paths.endpoint} was never deployed on this host",
+            expected=f"a current era in {paths.store}",
+            found="none",
+            remedy="Run site.yml for this host",
+        )
+    return era
+
+
+def look(paths: Paths) -> tuple[dict[str, Any], list[Link]]:
+    """The endpoint's row and its chain of truth as they are now; nothing is changed and nothing raised for a fault."""
+    store = EraStore(paths.store)
+    era = store.current()
+    links, health = truth_of(era, paths) if era is not None else ([], "never deployed")
+    state = _systemd.show(paths.unit)
+    return row(era, paths.unit, state, health=health, pin=store.pin(), links=links, probes=[]), links
+
+
+def require_truth(name: str, told: dict[str, Any], links: list[Link]) -> None:
+    """Raise where nothing was ever deployed, or the first broken link; the endpoint's row travels with it."""
+    if not links:
+        require_era(Paths(name))
+    require(links, name, endpoint=told)
