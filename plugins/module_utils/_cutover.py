@@ -63,9 +63,18 @@ def api_of(env: dict[str, str]) -> Api:
     return Api("127.0.0.1" if address in ("0.0.0.0", "::", "") else address, int(env["LISTEN_PORT"]), key)
 
 
-def gate_port(units: Collection[str], port: int) -> None:
-    """Refuse when anything but ``units`` (the endpoint's, and those that make way for it) listens on the port."""
-    others = [owner for owner in _proc.listeners(port) if owner.unit not in units]
+def gate_port(units: Collection[str], port: int, leaving: Collection[str] = ()) -> None:
+    """Refuse when anything but ``units`` (the endpoint's, and rivals that make way) listens on the port.
+
+    ``leaving`` are units that will be retired first, of whichever manager.
+    """
+    free = {*units, *leaving}
+    others = [
+        owner
+        for owner in _proc.listeners(port)
+        # A unit of a user's manager is told as "NAME of user@UID.service".
+        if owner.unit not in free and owner.unit.partition(" of ")[0] not in leaving
+    ]
     if others:
         who = "; ".join(f"pid {o.pid} of {o.unit or 'no unit'}: {o.command}" for o in others)
         raise FleetError(
@@ -90,14 +99,16 @@ def gate_drop_ins(unit: str, state: _systemd.UnitState, declared: list[str]) -> 
         )
 
 
-def gate_foreign(paths: Paths, staged: Mapping[str, Collection[str]]) -> None:
+def gate_foreign(paths: Paths, staged: Mapping[str, Collection[str]], freed: Collection[str] = ()) -> None:
     """Before a first deploy, refuse files of the endpoint's names that are not ours: they would be overwritten.
 
     ``staged`` gives the sha256 of every ``env`` and ``unit`` staged so far: a first deploy that was killed midway
-    leaves its own files, and the next run goes on with them.
+    leaves its own files, and the next run goes on with them. ``freed`` are files that will be retired first.
     """
     for path, kind in ((paths.unit_file, "unit"), (paths.env_file, "env")):
         data = read_optional(path)
+        if path in freed:
+            continue
         if os.path.islink(path):
             found = f"a link to {os.readlink(path)}"
         elif data is None or hashlib.sha256(data).hexdigest() in staged[kind]:
@@ -108,7 +119,7 @@ def gate_foreign(paths: Paths, staged: Mapping[str, Collection[str]]) -> None:
             f"{path} is there already, and no era of endpoint {paths.endpoint} is",
             expected="nothing of that name before the first deploy",
             found=found,
-            remedy=f"Stop and disable {paths.unit}, move its files aside (keep them), and run again",
+            remedy=f"Name it under llm_endpoints.{paths.endpoint}.replaces, which retires it, and run again",
             gate="foreign files",
         )
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,6 +26,8 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import Flee
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import Foretold
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_ledger import gate_ledger
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
+from ansible_collections.dank.llm_fleet.plugins.module_utils._retire import retire, undo
+from ansible_collections.dank.llm_fleet.plugins.module_utils._retire_plan import RetireSpec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
 
 __all__ = ["Done", "Job", "carry_out"]
@@ -32,7 +35,8 @@ __all__ = ["Done", "Job", "carry_out"]
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be deployed, over what; ``rivals`` serve now and make way; ``foretold`` is the memory of a new era."""
+    """What is to be deployed, over what; ``rivals`` serve now and make way; ``foretold`` is the memory of a new era,
+    ``retirement`` what leaves for good."""
 
     target: Blueprint
     current: Era | None
@@ -43,6 +47,7 @@ class Job:
     gates: Gates
     rivals: Sequence[Paths] = ()
     foretold: Foretold | None = None
+    retirement: RetireSpec | None = None
 
 
 @dataclass(frozen=True)
@@ -70,18 +75,22 @@ def carry_out(job: Job) -> Done:
     with job.gates.gate("unit"):
         _systemd.verify_unit(paths.unit, era.blueprint.unit_text)
     try:
+        begun = time.monotonic()
+        if job.retirement is not None:
+            say("retire what it replaces")
+            retire(job.retirement)
         say("cut over")
         patience_s = _patience_s(era, job.current)
         stopped = cut_over(era.blueprint, paths, say, job.gates, timeout_s=patience_s, rivals=job.rivals)
         proof = prove(era, paths, say, job.gates, fresh=True, expired=() if job.repair else None)
-        gap_s = round(proof.healthy_at - stopped, 1)
+        gap_s = round(proof.healthy_at - (begun if job.retirement is not None else stopped), 1)
         with job.gates.gate("ledger"):
             ledger = _ledger(era, job)
     except (FleetError, OSError) as exc:
         fault = exc if isinstance(exc, FleetError) else FleetError(f"cut over of {paths.unit}: {exc}")
-        if not job.repair or job.rivals:
+        if not job.repair or job.rivals or job.retirement is not None:
             try:  # serving again comes first; the record of the failure is written in any case
-                fault.facts["went_back_to"] = _go_back(era, job, fault)
+                fault.facts["went_back_to"] = _go_back(era, job, fault) + _unretired(job, fault)
             finally:
                 if not job.repair:
                     job.store.fail(era, fault.message)
@@ -108,6 +117,22 @@ def _ledger(era: Era, job: Job) -> dict[str, Any]:
     state = _systemd.show(job.paths.unit)
     predicted = None if job.foretold is None else job.foretold.ledger
     return gate_ledger(job.paths.unit, state.invocation_id, facts["env"], facts.get("cards", []), predicted)
+
+
+def _unretired(job: Job, fault: FleetError) -> str:
+    """Put back what was retired, as it was before; in words."""
+    if job.retirement is None:
+        return ""
+    job.say("what was retired comes back")
+    try:
+        told = undo(job.retirement)
+    except (FleetError, OSError) as second:
+        raise FleetError(
+            f"{fault.message} And what was retired did not come back whole: {second}",
+            remedy=f"Run playbooks/retire.yml -e slug={job.retirement.slug} -e restore=true",
+            went_back_to=None,
+        ) from second
+    return f"; what was retired is back: {', '.join(told['restored']) or 'nothing had been'}"
 
 
 def _patience_s(era: Era, before: Era | None) -> int:

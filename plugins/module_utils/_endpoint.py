@@ -36,6 +36,8 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import Flee
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import gate_fit
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock, make_dirs, read_optional
+from ansible_collections.dank.llm_fleet.plugins.module_utils._replaces import frees, leaving_units, spec_of
+from ansible_collections.dank.llm_fleet.plugins.module_utils._retire import retire
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import first_broken
 
 __all__ = ["Asked", "converge"]
@@ -161,6 +163,11 @@ def converge(
         names = ", ".join(rival.endpoint for rival in rivals)
         kind = "repair" if plan.kind == "none" else plan.kind
         plan = replace(plan, kind=kind, reasons=(*plan.reasons, f"{names} makes way"))
+    retirement = spec_of(declared, paths)
+    leaving = retire(retirement, check_mode=True)["actions"] if retirement is not None else []
+    if leaving:
+        kind = "repair" if plan.kind == "none" else plan.kind
+        plan = replace(plan, kind=kind, reasons=(*plan.reasons, *leaving))
     target = current.blueprint if current is not None and plan.kind != "deploy" else wanted
     diff = _diff(paths, target)
     restored_id = restored.id if restored is not None else None
@@ -183,11 +190,12 @@ def converge(
         state = _systemd.show(paths.unit)
         if current is None:
             with gates.gate("foreign files"):
-                gate_foreign(paths, store.staged())
+                gate_foreign(paths, store.staged(), frees(retirement, paths))
         with gates.gate("drop-ins"):
             gate_drop_ins(paths.unit, state, target.facts["drop_ins"])
         with gates.gate("port"):
-            gate_port([paths.unit, *(rival.unit for rival in rivals)], int(target.facts["env"]["LISTEN_PORT"]))
+            units = [paths.unit, *(rival.unit for rival in rivals)]
+            gate_port(units, int(target.facts["env"]["LISTEN_PORT"]), leaving_units(retirement))
         if plan.kind == "deploy" and restored is None:
             foretold = gate_fit(declared, asked.rung, state.main_pid, gates)
             result["fit"] = foretold.told
@@ -205,7 +213,18 @@ def converge(
                 found="another era or pin",
                 remedy="Run again",
             )
-        job = Job(target, current, plan.kind == "repair", store, paths, say, gates, rivals, foretold)
+        job = Job(
+            target,
+            current,
+            plan.kind == "repair",
+            store,
+            paths,
+            say,
+            gates,
+            rivals,
+            foretold,
+            retirement if leaving else None,
+        )
         done = _carried_out(plan, job)
         if asked.pins:
             store.set_pin(_pin_of(asked, declared, done.era, restored_id))

@@ -97,7 +97,17 @@ def test_a_free_port_and_ones_own_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     _cutover.gate_port(["chat.service"], port)
 
 
-@pytest.mark.parametrize("unit", ["", "other.service"])
+def test_what_will_be_retired_may_hold_the_port_until_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = sock.getsockname()[1]
+        for unit in ("old.service", "old.service of user@1000.service"):
+            monkeypatch.setattr(_proc, "unit_of", lambda _pid, unit=unit: unit)
+            _cutover.gate_port(["chat.service"], port, leaving={"old.service"})
+            with pytest.raises(FleetError, match="is taken"):
+                _cutover.gate_port(["chat.service", "old"], port)
+
+
+@pytest.mark.parametrize("unit", ["", "other.service", "chat.service of user@1000.service"])
 def test_a_port_in_other_hands_is_refused(monkeypatch: pytest.MonkeyPatch, unit: str) -> None:
     monkeypatch.setattr(_proc, "unit_of", lambda _pid: unit)
     with socket.create_server(("127.0.0.1", 0)) as sock:
@@ -422,4 +432,4 @@ def test_a_first_deploy_overwrites_nothing_of_somebody_elses(
         _cutover.gate_foreign(paths, staged)
     assert str(target) in caught.value.what
     assert refused in str(caught.value.found)
-    assert "move its files aside" in str(caught.value.remedy)
+    assert "llm_endpoints.chat.replaces, which retires it" in str(caught.value.remedy)

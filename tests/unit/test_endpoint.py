@@ -27,6 +27,8 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines import CardLedger, Ledger
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import Verdict
+from ansible_collections.dank.llm_fleet.plugins.module_utils._replaces import frees, leaving_units, spec_of
+from ansible_collections.dank.llm_fleet.plugins.module_utils._retire_plan import RetireSpec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
 from test_truth import STATE
 
@@ -164,6 +166,7 @@ class Host:
         monkeypatch.setattr(_systemd, "verify_unit", step("verify"))
         self.timeouts: list[float] = []
         self.standing: set[str] = set()
+        self.ever: list[str] = []
         monkeypatch.setattr(_systemd, "stop_and_disable", lambda unit, **_kw: self.done.append(f"disable {unit}"))
         monkeypatch.setattr(_endpoint_look._proc, "resident_bytes", lambda _pid: 3 * 2**20)
 
@@ -448,6 +451,71 @@ def test_taking_over_by_an_operators_word_lasts(host: Host, rival: EraStore) -> 
     host.tag = "two"
     host.run()  # the inventory agrees by now: the record has done its work
     assert rival.stood_down() is None
+
+
+@pytest.fixture
+def retirements(host: Host, monkeypatch: pytest.MonkeyPatch) -> list[RetireSpec]:
+    """A quadlet to retire, until it is."""
+    host.declared = replace(host.declared, replaces={"quadlets": ["old.container"], "units": ["older"]})
+    asked: list[RetireSpec] = []
+
+    def retire(spec: RetireSpec, *, check_mode: bool = False) -> dict[str, Any]:
+        gone = "retire" in host.ever
+        if not check_mode:
+            host.done.append("retire")
+            host.ever.append("retire")
+            asked.append(spec)
+            if "retire" in host.faults:
+                raise host.faults["retire"]
+        return {"actions": [] if gone else ["retire old.container"]}
+
+    def undo(spec: RetireSpec) -> dict[str, Any]:
+        host.done.append("undo")
+        host.ever.clear()
+        if "undo" in host.faults:
+            raise host.faults["undo"]
+        return {"restored": {"old.container": spec.slug}}
+
+    monkeypatch.setattr(_endpoint, "retire", retire)
+    monkeypatch.setattr(_deploy, "retire", retire)
+    monkeypatch.setattr(_deploy, "undo", undo)
+    return asked
+
+
+def test_what_it_replaces_is_retired_once(host: Host, retirements: list[RetireSpec]) -> None:
+    assert host.run(check_mode=True)["reasons"] == ["first deploy", "retire old.container"]
+    host.run()
+    assert host.done == ["gate port", "verify", "retire", "put one", "restart", "prove one", "ledger"]
+    (spec,) = retirements
+    assert (spec.slug, spec.user, spec.scope, spec.units) == ("chat", "llm", "system", ("older",))
+    assert set(spec.own) == {host.paths.unit_file, host.paths.env_file}
+    assert host.run()["changed"] is False
+    host.ever.clear()  # somebody brought it back
+    assert (host.run()["kind"], host.done.count("retire")) == ("repair", 1)
+
+
+@pytest.mark.parametrize("step", ["retire", "one"])
+def test_what_was_retired_comes_back_with_a_failed_deploy(host: Host, retirements: list[RetireSpec], step: str) -> None:
+    host.faults[step] = FleetError("no answer")
+    with pytest.raises(FleetError, match="no answer") as caught:
+        host.run()
+    assert host.done[-1] == "undo"
+    assert str(caught.value.facts["went_back_to"]).endswith("what was retired is back: old.container")
+    host.faults["undo"] = FleetError("stuck")
+    with pytest.raises(FleetError, match=r"no answer.* And what was retired did not come back whole: stuck.*restore"):
+        host.run()
+
+
+def test_the_names_that_a_retirement_frees(host: Host) -> None:
+    host.declared = replace(host.declared, replaces={"units": ["chat"], "files": [host.paths.env_file]})
+    spec = spec_of(host.declared, host.paths)
+    assert frees(spec, host.paths) == {host.paths.unit_file, host.paths.env_file}
+    assert leaving_units(spec) == {"chat.service"}
+    other = spec_of(replace(host.declared, replaces={"quadlets": ["/x/old.container"], "user": "me"}), host.paths)
+    assert other is not None
+    assert (other.user, frees(other, host.paths), leaving_units(other)) == ("me", set(), {"old.service"})
+    assert spec_of(replace(host.declared, replaces={"scope": "user"}), host.paths) is None
+    assert (frees(None, host.paths), leaving_units(None)) == (set(), set())
 
 
 @pytest.mark.parametrize("fault", [FleetError("no answer", gate="probes"), OSError(28, "No space left on device")])
