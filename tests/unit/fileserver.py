@@ -20,8 +20,7 @@ LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n"
 class FileServer:
     """Serves ``body`` at ``/<fault>/<anything>``; ``requests`` holds (path, headers) of each GET.
 
-    ``/.../<name>`` is served from ``bodies`` where that has the name. ``most`` is the most answers that were being sent
-    at once.
+    ``/.../<name>`` is served from ``bodies`` where that has the name.
     """
 
     body: bytes
@@ -35,8 +34,6 @@ class FileServer:
     base: str = ""
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     sent: int = 0
-    at_once: int = 0
-    most: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def url(self, fault: str, name: str = "m.gguf") -> str:
@@ -60,17 +57,11 @@ def _handler(server: FileServer) -> type[http.server.BaseHTTPRequestHandler]:
                 self.send_header("ETag", server.etag)
             self.send_header("Connection", "close")
             self.end_headers()
-            with server.lock:
-                server.at_once += 1
-                server.most = max(server.most, server.at_once)
-            try:
-                for start in range(0, len(body), 65536):
-                    server.sent += len(body[start : start + 65536])
-                    self.wfile.write(body[start : start + 65536])
-                    time.sleep(server.delay_s)
-            finally:
+            for start in range(0, len(body), 65536):
                 with server.lock:
-                    server.at_once -= 1
+                    server.sent += len(body[start : start + 65536])
+                self.wfile.write(body[start : start + 65536])
+                time.sleep(server.delay_s)
             self.close_connection = True
 
         def do_GET(self) -> None:
@@ -252,12 +243,16 @@ def _handler(server: FileServer) -> type[http.server.BaseHTTPRequestHandler]:
     return Handler
 
 
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128  # a full queue costs a client a second
+
+
 @contextlib.contextmanager
 def file_server(body: bytes) -> Iterator[FileServer]:
     """A running FileServer."""
     state = FileServer(body)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler(state))
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), _handler(state))
     state.base = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

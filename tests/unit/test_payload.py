@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -164,12 +166,39 @@ def test_plan_leaves_an_undeclared_owner_alone(host: Host) -> None:
         ({"files": [entry([], bytes=0)]}, "bytes is malformed"),
         ({"files": [entry([], sha256=None)]}, "declares no digest"),
         ({"files": [entry(["scp://h/f"])]}, "cannot be fetched"),
+        ({"files": [entry([], repo="a/b")]}, "names a hub file in part"),
+        ({"files": [entry([], revision="main")]}, "names a hub file in part"),
+        ({"files": [entry([], file="x.gguf")]}, "names a hub file in part"),
+        ({"files": [entry([], repo="a/b/c", revision="main")]}, "repo, revision or file is malformed"),
+        ({"files": [entry([], repo="a/..", revision="main")]}, "repo, revision or file is malformed"),
+        ({"files": [entry([], repo="a/b", revision="main", file="../../x")]}, "repo, revision or file is malformed"),
+        ({"hub_url": "ftp://hub"}, "hub_url: .*cannot be fetched"),
+        ({"connections": 0}, "connections is out of range"),
+        ({"connections": 65}, "connections is out of range"),
     ],
 )
 def test_bad_declarations_are_refused(host: Host, change: dict[str, Any], says: str) -> None:
     with pytest.raises(FleetError, match=says) as refusal:
         host.spec(**change)
     assert "payload p" in refusal.value.message
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ({"repo": "a/b", "revision": "abc"}, "https://huggingface.co/a/b/resolve/abc/m.gguf"),
+        ({"repo": "gpt2", "revision": "refs/pr/1"}, "https://huggingface.co/gpt2/resolve/refs%2Fpr%2F1/m.gguf"),
+        (
+            {"repo": "a/b", "revision": "v1", "file": "sub dir/x#1.gguf"},
+            "https://huggingface.co/a/b/resolve/v1/sub%20dir/x%231.gguf",
+        ),
+    ],
+)
+def test_a_hub_file_is_asked_for_first_and_the_urls_are_its_mirrors(
+    host: Host, given: dict[str, str], url: str
+) -> None:
+    mirror = "https://mirror.example/m.gguf"
+    assert host.spec(entry([mirror], **given)).files[0].urls == (url, mirror)
 
 
 # --- the usual life of a payload --------------------------------------------------------------------------------------
@@ -213,6 +242,166 @@ def test_a_file_put_there_by_hand_is_adopted(host: Host) -> None:
     result = host.ensure(entry([]))
     assert (result["files"][0]["action"], result["fetch_bytes"], result["changed"]) == ("adopted", 0, True)
     assert host.ensure(entry([]))["files"][0]["action"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("verify", "age_s", "action"),
+    [
+        ("age=7d", 6 * 86400, "none"),
+        ("age=7d", 8 * 86400, "hashed"),
+        ("age=90m", 5000, "none"),
+        ("age=1h", 5000, "hashed"),
+        ("age=2w", -3600, "hashed"),  # from the future: a clock was wrong
+        ("stamp", 10**9, "none"),
+        ("full", 0, "hashed"),
+    ],
+)
+def test_a_verification_that_is_too_long_ago_is_done_again(host: Host, verify: str, age_s: float, action: str) -> None:
+    host.ensure()
+    stamp = _verify.read_stamp(str(host.root / "stamps"), str(host.final))
+    assert stamp is not None
+    _verify.write_stamp(str(host.root / "stamps"), str(host.final), GOOD, stamp.identity, time.time() - age_s)
+    result = host.ensure(verify=verify)
+    assert (result["files"][0]["action"], result["changed"]) == (action, False)
+    assert host.ensure(verify="age=1h")["files"][0]["action"] == (
+        "none" if action == "hashed" or age_s < 3600 else "hashed"
+    )
+
+
+@pytest.mark.parametrize("verify", ["age=", "age=0d", "age=7", "age=7y", "never", ""])
+def test_a_malformed_verify_is_refused(host: Host, verify: str) -> None:
+    with pytest.raises(FleetError, match="verify is malformed"):
+        host.spec(verify=verify)
+
+
+def test_several_files_are_read_at_once(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_payload_read.os, "sched_getaffinity", lambda _: {0, 1, 2})
+    host.dir.mkdir(parents=True)
+    names = [f"{number}.gguf" for number in range(3)]
+    for name in names:
+        (host.dir / name).write_bytes(BODY)
+    together = threading.Barrier(3, timeout=10)
+    real = _payload_read.hash_file
+
+    def hash_file(path: str, on_bytes: Callable[[int], None]) -> Any:
+        together.wait()
+        return real(path, on_bytes)
+
+    monkeypatch.setattr(_payload_read, "hash_file", hash_file)
+    result = host.ensure(*(entry([], name=name) for name in names))
+    assert [file["action"] for file in result["files"]] == ["adopted"] * 3
+
+
+def test_a_file_that_moves_while_it_is_read_ends_all_reading(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.dir.mkdir(parents=True)
+    (host.dir / "a.gguf").write_bytes(BODY)
+    (host.dir / "b.gguf").write_bytes(BODY)
+    real = _payload_read.hash_file
+
+    def hash_file(path: str, on_bytes: Callable[[int], None]) -> Any:
+        if path.endswith("a.gguf"):
+            raise FleetError(f"{path} changed while it was read")
+
+        def slowly(count: int) -> None:
+            time.sleep(0.5)
+            on_bytes(count)
+
+        return real(path, slowly)
+
+    monkeypatch.setattr(_payload_read, "hash_file", hash_file)
+    begin = time.monotonic()
+    with pytest.raises(FleetError, match=r"a\.gguf changed"):
+        host.ensure(entry([], name="a.gguf"), entry([], name="b.gguf"))
+    assert time.monotonic() - begin < 1.4  # of the 1.5 s that b takes
+    assert not (host.root / "stamps").exists()
+
+
+# --- the same bytes under another name --------------------------------------------------------------------------------
+
+
+def second(host: Host, **other: Any) -> dict[str, Any]:
+    """Another payload of the same host, in another directory."""
+    return {"name": "q", "dir": str(host.root / "models" / "q"), **other}
+
+
+def test_the_same_bytes_are_linked_and_both_names_stay_converged(host: Host) -> None:
+    host.ensure()
+    files = (entry([], name="other.gguf"),)
+    for dry in ({"check": True}, {"plan_only": True}):
+        told = host.ensure(*files, **second(host), **dry)
+        assert (told["files"][0]["action"], told["changed"], told["work"], told["fetch_bytes"]) == (
+            "linked",
+            True,
+            False,
+            0,
+        )
+    result = host.ensure(*files, **second(host))
+    (file,) = result["files"]
+    assert (file["action"], file["sha256"], result["fetch_bytes"]) == ("linked", GOOD, 0)
+    assert file["source"] == host.final.as_uri()
+    assert os.stat(file["path"]).st_ino == host.final.stat().st_ino
+    assert host.ensure(*files, **second(host))["files"][0]["action"] == "none"
+    assert host.ensure()["files"][0]["action"] == "none"
+    assert sorted(os.listdir(host.root / "models" / "q")) == [".payload.lock", "other.gguf"]
+    # a third name finds two, and all three stay converged
+    third = second(host) | {"dir": str(host.root / "models" / "r")}
+    assert host.ensure(*files, **third)["files"][0]["action"] == "linked"
+    for where in (second(host), third):
+        assert host.ensure(*files, **where)["files"][0]["action"] == "none"
+    assert host.ensure()["files"][0]["action"] == "none"
+
+
+def test_a_link_is_as_old_as_the_verification_of_its_bytes(host: Host) -> None:
+    host.ensure()
+    stamps = str(host.root / "stamps")
+    stamp = _verify.read_stamp(stamps, str(host.final))
+    assert stamp is not None
+    _verify.write_stamp(stamps, str(host.final), GOOD, stamp.identity, 1000.0)
+    host.ensure(**second(host))
+    linked = _verify.read_stamp(stamps, str(host.root / "models" / "q" / NAME))
+    assert linked is not None and linked.verified_at == 1000.0
+
+
+def test_a_link_keeps_the_old_file_aside(host: Host) -> None:
+    host.ensure()
+    place = host.root / "models" / "q"
+    place.mkdir()
+    (place / NAME).write_bytes(OTHER)
+    assert host.ensure(**second(host))["files"][0]["action"] == "linked"
+    assert (place / NAME).read_bytes() == BODY
+    assert (place / f"{NAME}.replaced-{sha(OTHER)[:12]}").read_bytes() == OTHER
+
+
+def test_other_mode_means_a_copy_from_this_host(host: Host, server: FileServer) -> None:
+    host.ensure()
+    result = host.ensure(entry([server.url("good")]), **second(host), mode="0600")
+    assert (result["files"][0]["action"], result["files"][0]["source"]) == ("fetched", host.final.as_uri())
+    assert server.requests == []
+    assert host.final.stat().st_mode & 0o777 == 0o644
+    assert host.ensure()["changed"] is False
+
+
+@pytest.mark.parametrize("how", ["touched", "gone", "link refused", "unstamped"])
+def test_what_is_not_verified_or_cannot_be_linked_is_no_twin(
+    host: Host, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    host.ensure()
+    if how == "touched":
+        os.utime(host.final)
+    elif how == "gone":
+        host.final.unlink()
+    elif how == "unstamped":
+        (host.root / "stamps" / os.listdir(host.root / "stamps")[0]).unlink()
+    else:
+
+        def refuse(*_: object, **__: object) -> None:
+            raise OSError(31, "Too many links")
+
+        monkeypatch.setattr(os, "link", refuse)
+    result = host.ensure(**second(host))
+    assert result["files"][0]["action"] == "fetched"
+    near = host.final if how == "link refused" else host.source
+    assert result["files"][0]["source"] == near.as_uri()
 
 
 @pytest.mark.parametrize("how", ["touch", "lost stamp", "damaged stamp", "link", "full"])
