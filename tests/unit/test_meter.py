@@ -23,7 +23,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._progress import Pr
         ([(0, 0), (1, 100), (2, 100), (3, 100)], 100 / 3),
         ([(0, 900), (1, 1000), (2, 0)], None),  # begun anew
         ([(0, 900), (1, 1000), (2, 0), (4, 100)], 50.0),
-        ([(second, 10 * second) for second in range(30)] + [(30, 500)], 21.0),  # the first 20 s are forgotten
+        ([(second, 10 * second) for second in range(30)] + [(30, 500)], 30.0),  # the first 20 s are forgotten
     ],
 )
 def test_rate(samples: list[tuple[float, int]], rate: float | None) -> None:
