@@ -19,12 +19,12 @@ _LISTS = ("units", "quadlets", "drop_ins", "files")
 
 
 def spec_of(declared: Declared, paths: Paths) -> RetireSpec | None:
-    """The retirement that ``declared.replaces`` asks for, under the endpoint's name as its slug; None for none."""
+    """The retirement that ``declared.replaces`` asks for, under its slug (the endpoint's name by default); None for none."""
     told: Mapping[str, Any] = declared.replaces
     if not any(told.get(key) for key in _LISTS):
         return None
     return RetireSpec(
-        slug=declared.name,
+        slug=str(told.get("slug") or declared.name),
         user=str(told.get("user") or declared.user),
         scope=str(told.get("scope") or "system"),
         units=tuple(told.get("units") or ()),
