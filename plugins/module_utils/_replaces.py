@@ -19,7 +19,7 @@ _LISTS = ("units", "quadlets", "drop_ins", "files")
 
 
 def spec_of(declared: Declared, paths: Paths) -> RetireSpec | None:
-    """The retirement that ``declared.replaces`` asks for (its slug is the endpoint's name by default); None for none."""
+    """The retirement that ``replaces`` asks for (its slug is the endpoint's name by default); None for none."""
     told: Mapping[str, Any] = declared.replaces
     if not any(told.get(key) for key in _LISTS):
         return None
