@@ -16,6 +16,7 @@ import argparse
 import hashlib
 import json
 import os
+import resource
 import shutil
 import signal
 import statistics
@@ -217,6 +218,12 @@ def void(_: object) -> None:
     """What a way returns is of no interest."""
 
 
+def cpu_s() -> float:
+    """Processor seconds of all programs that were waited for: those of a way, without the server's."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def right(target: Path, served: Path, files: Files) -> bool:
     """Whether all files came, byte for byte."""
     same = ["cmp", "-s"]
@@ -225,16 +232,20 @@ def right(target: Path, served: Path, files: Files) -> bool:
     )
 
 
-def race(title: str, folder: Path, served: Path, files: Files, python: str, runs: int) -> float:
-    """Time all ways in turn and print their table; the bytes a second of bare hashing."""
+def race(
+    title: str, folder: Path, served: Path, files: Files, chosen: dict[str, Callable[[Path, Files], None]], runs: int
+) -> float:
+    """Time the ways in turn and print their table; the bytes a second of bare hashing."""
     seconds: dict[str, list[float]] = {}
+    cpu: dict[str, list[float]] = {}
     for _run in range(runs):
-        for name, way in ways(served, python).items():
+        for name, way in chosen.items():
             target = folder / "target"
             target.mkdir()
-            begin = time.monotonic()
+            before, begin = cpu_s(), time.monotonic()
             way(target, files)
             seconds.setdefault(name, []).append(time.monotonic() - begin)
+            cpu.setdefault(name, []).append(cpu_s() - before)
             if name != "bare hashing" and not right(target, served, files):
                 sys.exit(f"{name} left a wrong file")
             shutil.rmtree(target)
@@ -242,11 +253,12 @@ def race(title: str, folder: Path, served: Path, files: Files, python: str, runs
     middle = {name: statistics.median(took) for name, took in seconds.items()}
     bound = max(middle["bare download"], middle["bare hashing"])
     print(f"\n{title}; {runs} runs in turn; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
-    print(f"{'way':<18}{'min s':>8}{'median s':>10}{'MB/s':>8}{'x ours':>8}{'x bound':>9}")
+    print(f"{'way':<18}{'min s':>8}{'median s':>10}{'MB/s':>8}{'x ours':>8}{'x bound':>9}{'CPU s':>8}")
     for name, took in middle.items():
         print(
             f"{name:<18}{min(seconds[name]):>8.2f}{took:>10.2f}{total / took / 1e6:>8.0f}"
             f"{took / middle['ours']:>8.2f}{took / bound:>9.2f}"
+            f"{statistics.median(cpu[name]):>8.2f}"
         )
     return total / middle["bare hashing"]
 
@@ -289,6 +301,7 @@ def main() -> None:
     parser.add_argument("--where", default="/dev/shm", help="a folder on the file system to use")
     parser.add_argument("--mib", type=int, default=1024, help="of the one file; a shard has half of it")
     parser.add_argument("--shards", type=int, default=6)
+    parser.add_argument("--only", nargs="+", default=[], help="these ways, beside ours and the two bounds")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that nothing is left behind
     programs()
@@ -299,16 +312,18 @@ def main() -> None:
     sizes |= {f"shard{number}.bin": given.mib << 19 for number in range(1, given.shards + 1)}
     with tempfile.TemporaryDirectory(dir=given.where) as scratch, tempfile.TemporaryDirectory() as tools:
         folder, served = Path(scratch), Path(scratch) / "served"
-        python = hub_python(Path(tools))
+        wanted = {"ours", "bare download", "bare hashing", *given.only}
+        python = hub_python(Path(tools)) if not given.only or "huggingface_hub" in wanted else sys.executable
+        chosen = {name: way for name, way in ways(served, python).items() if not given.only or name in wanted}
         made = make(served, sizes)
         folder.chmod(0o755)
         server = nginx(Path(tools), served)
         Path(tools).chmod(0o755)
         try:
             one = {"one.bin": made.pop("one.bin")}
-            rate = race(f"one file of {given.mib} MiB", folder, served, one, python, given.runs)
+            rate = race(f"one file of {given.mib} MiB", folder, served, one, chosen, given.runs)
             if made:
-                race(f"{given.shards} shards of {given.mib // 2} MiB", folder, served, made, python, given.runs)
+                race(f"{given.shards} shards of {given.mib // 2} MiB", folder, served, made, chosen, given.runs)
             stamped(Path(tools), rate)
         finally:
             server.terminate()
