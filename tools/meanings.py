@@ -49,6 +49,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "client": "What its clients were promised; see below",
         "deadline_s": "Seconds from the start until `/health` must answer 200 (default 300)",
         "drop_ins": "Paths of the unit's drop-ins that are wanted; any other is refused",
+        "replaces": "Units, quadlets, drop-ins and files that it replaces, to be retired; see below",
         "probes": "What it must be seen to do beside what follows from `env` and `client`; see below",
         "api_key_file": "A file of root's on the host with the API key, which systemd hands to the server alone",
         "keep_eras": "How many eras to keep (default 10)",
@@ -96,6 +97,15 @@ MEANINGS: dict[str, dict[str, str]] = {
         "expect": "JMESPath on the answer, one or several; what is false, null or empty fails",
         "max_tokens": "The most tokens of the answer (default the probes' `max_tokens`)",
         "timeout_s": "Seconds until the answer must be there (default the probes' `timeout_s`)",
+    },
+    "REPLACES": {
+        "slug": "What the retirement is called (default: the endpoint's name)",
+        "user": "The login in whose home the trash lies; with the scope `user`, also whose units are meant",
+        "scope": "Whose units they are (default `system`)",
+        "units": "Names of units",
+        "quadlets": "Names of quadlet files, or their paths",
+        "drop_ins": "Paths of drop-ins of units that stay",
+        "files": "Paths of other files and folders, such as launchers",
     },
     "CARD": {
         "vendor": "Who made it",

@@ -221,7 +221,10 @@ class Api:
 
 
 def _root(exc: BaseException) -> BaseException:
-    """The exception of the socket under those that requests and urllib3 wrap around it."""
-    while (inner := exc.__cause__ or exc.__context__) is not None:
+    """The exception of the socket or of http.client under those that requests and urllib3 wrap around it."""
+    while type(exc).__module__.partition(".")[0] in ("requests", "urllib3"):
+        inner = exc.__cause__ or exc.__context__
+        if inner is None:
+            break
         exc = inner
     return exc

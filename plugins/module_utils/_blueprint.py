@@ -68,8 +68,8 @@ class Declared:
 
     ``cards``, ``measured`` and ``ggml_types`` tell whether it fits (see ``_fit_endpoint``); of what is deployed, the
     cards decide which devices the unit may open. ``api_key_file`` is a file of root's that systemd hands to the server.
-    ``client`` and ``probes`` say what it must be seen to do (see ``_probe_declare``). ``rivals`` are endpoints of this
-    host that want the same port or card and make way when this one serves.
+    ``client`` and ``probes`` say what it must be seen to do (see ``_probe_declare``), ``replaces`` what its deploy
+    retires (see ``_replaces``). ``rivals`` are endpoints of this host that want the same port or card and make way.
     """
 
     name: str
@@ -89,6 +89,7 @@ class Declared:
     measured: Sequence[Mapping[str, Any]] = ()
     ggml_types: Sequence[int] = ()
     api_key_file: str = ""
+    replaces: Mapping[str, Any] = field(default_factory=dict)
     rivals: Sequence[str] = ()
     keep_eras: int = 10
     timeout_stop_s: int = 180

@@ -131,8 +131,8 @@ def compare(predicted: Ledger, boot: BootLog, *, devices: Mapping[str, str | Non
     """Every term of both sides by card. ``devices``: the engine's device -> the ledger's card, None or "host" for
     the host; the engine's own host buffers need no entry.
 
-    An exact term agrees within what printing rounds off, a bound where the boot took no more. The errors are those of
-    :func:`require_told`.
+    An exact term agrees within what printing rounds off, a bound where the boot took no more; a buffer that the reader
+    does not know (term unread) agrees with nothing. The errors are those of :func:`require_told`.
     """
     require_told(boot)
     foretold, found = _predicted(predicted), _measured(boot, devices)
@@ -144,6 +144,9 @@ def compare(predicted: Ledger, boot: BootLog, *, devices: Mapping[str, str | Non
         for card in order
         for term in terms
         if (term, card) in foretold or (term, card) in found
+    ] + [
+        Difference("unread", None, None, None, "exact", False, f"a buffer that no ledger knows: {line}")
+        for line in boot.unread
     ]
 
 
@@ -194,7 +197,7 @@ def require_agreement(predicted: Ledger, boot: BootLog, *, devices: Mapping[str,
             found=_listed((each, each.measured) for each in wrong),
             remedy="Check that the log is of this shape and model; if it is, the ledger is wrong for it: keep the log",
             differences=[asdict(each) for each in wrong],
-            notes=_contexts(predicted, boot) + list(boot.notes),
+            notes=[*_contexts(predicted, boot), *boot.notes],
         )
     return differences
 

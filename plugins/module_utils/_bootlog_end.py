@@ -20,8 +20,8 @@ WORDS, LENGTH = 8, 300
 _LEVEL = re.compile(r"[0-9]\.[0-9]{2}\.[0-9]{3}\.[0-9]{3} ([IWED]) (.*)")
 # What a dying process prints without a stamp. ggml_abort's line is the place in the source, then the message.
 _ABORT = re.compile(r"\.(?:c|cc|cpp|cu|cuh|h|m):[0-9]{1,6}: \S")
-_THROWN = re.compile(r"terminate called after |what\(\):  ")
-_EXIT = "llama_server: exiting due to "
+_THROWN = re.compile(r"terminate called after |what\(\):  |error: invalid argument|error while handling argument")
+_EXIT = "llama_server: exiting due to"
 
 _LESS = "Take less: a smaller CTX_SIZE, quantized keys or values, no drafter"
 _NO_MEMORY = ("a buffer found no memory", _LESS)
@@ -45,6 +45,7 @@ class Ending:
     def __init__(self) -> None:
         self.words: deque[str] = deque(maxlen=WORDS)
         self.fatal = False
+        self.last: str | None = None
         self.warning: str | None = None
 
     def read(self, line: str) -> None:
@@ -53,13 +54,14 @@ class Ending:
         stamped = _LEVEL.search(line)
         if stamped is not None:
             level, said = stamped.groups()
-            self.fatal = self.fatal or _EXIT in said
-            if level == "W":
-                self.warning = said
-            elif level == "E":
+            ends = _EXIT in said
+            self.fatal = self.fatal or ends
+            if level == "E" or ends:
                 if warning is not None:
                     self._keep(warning)
                 self._keep(said)
+            elif level == "W":
+                self.warning = said
             return
         abort, thrown = _ABORT.search(line), _THROWN.search(line)
         if abort is not None:
@@ -71,10 +73,13 @@ class Ending:
 
     def _die(self, words: str) -> None:
         self.fatal = True
-        self._keep(words)
+        self.last = self._keep(words)
 
-    def _keep(self, words: str) -> None:
-        self.words.append(" ".join(words.split())[:LENGTH])
+    def _keep(self, words: str) -> str:
+        said = " ".join(words.split())[:LENGTH]
+        if said not in self.words:
+            self.words.append(said)
+        return said
 
     def failure(self, speculation: Sequence[str]) -> Failure | None:
         """Why the boot ended, None where it did not; ``speculation`` are the proposers that it had set up."""
@@ -92,4 +97,5 @@ class Ending:
         for said, (what, remedy) in _READINGS.items():
             if any(said in line for line in words):
                 return Failure(what, remedy, words)
-        return Failure(words[-1], None, words)
+        # One error leads to the next, so the first is the cause, but for what a dying process says last.
+        return Failure(self.last or words[0], None, words)

@@ -9,6 +9,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc, _systemd
@@ -18,6 +19,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._diagnosis import d
 from ansible_collections.dank.llm_fleet.plugins.module_utils._drain import drain
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import atomic_write, make_dirs, read_optional
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import (
     Verdict,
@@ -30,6 +32,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import (
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, chain, observe, require
 
 __all__ = [
+    "Proof",
     "Say",
     "api_of",
     "await_health",
@@ -60,9 +63,18 @@ def api_of(env: dict[str, str]) -> Api:
     return Api("127.0.0.1" if address in ("0.0.0.0", "::", "") else address, int(env["LISTEN_PORT"]), key)
 
 
-def gate_port(units: Collection[str], port: int) -> None:
-    """Refuse when anything but ``units`` (the endpoint's, and those that make way for it) listens on the port."""
-    others = [owner for owner in _proc.listeners(port) if owner.unit not in units]
+def gate_port(units: Collection[str], port: int, leaving: Collection[str] = ()) -> None:
+    """Refuse when anything but ``units`` (the endpoint's, and rivals that make way) listens on the port.
+
+    ``leaving`` are units that will be retired first, of whichever manager.
+    """
+    free = {*units, *leaving}
+    others = [
+        owner
+        for owner in _proc.listeners(port)
+        # A unit of a user's manager is told as "NAME of user@UID.service".
+        if owner.unit not in free and owner.unit.partition(" of ")[0] not in leaving
+    ]
     if others:
         who = "; ".join(f"pid {o.pid} of {o.unit or 'no unit'}: {o.command}" for o in others)
         raise FleetError(
@@ -87,14 +99,16 @@ def gate_drop_ins(unit: str, state: _systemd.UnitState, declared: list[str]) -> 
         )
 
 
-def gate_foreign(paths: Paths, staged: Mapping[str, Collection[str]]) -> None:
+def gate_foreign(paths: Paths, staged: Mapping[str, Collection[str]], freed: Collection[str] = ()) -> None:
     """Before a first deploy, refuse files of the endpoint's names that are not ours: they would be overwritten.
 
     ``staged`` gives the sha256 of every ``env`` and ``unit`` staged so far: a first deploy that was killed midway
-    leaves its own files, and the next run goes on with them.
+    leaves its own files, and the next run goes on with them. ``freed`` are files that will be retired first.
     """
     for path, kind in ((paths.unit_file, "unit"), (paths.env_file, "env")):
         data = read_optional(path)
+        if path in freed:
+            continue
         if os.path.islink(path):
             found = f"a link to {os.readlink(path)}"
         elif data is None or hashlib.sha256(data).hexdigest() in staged[kind]:
@@ -105,7 +119,7 @@ def gate_foreign(paths: Paths, staged: Mapping[str, Collection[str]]) -> None:
             f"{path} is there already, and no era of endpoint {paths.endpoint} is",
             expected="nothing of that name before the first deploy",
             found=found,
-            remedy=f"Stop and disable {paths.unit}, move its files aside (keep them), and run again",
+            remedy=f"Name it under llm_endpoints.{paths.endpoint}.replaces, which retires it, and run again",
             gate="foreign files",
         )
 
@@ -139,7 +153,9 @@ def standing(rivals: Sequence[Paths]) -> list[Paths]:
     return found
 
 
-def cut_over(blueprint: Blueprint, paths: Paths, say: Say, *, timeout_s: float, rivals: Sequence[Paths] = ()) -> float:
+def cut_over(
+    blueprint: Blueprint, paths: Paths, say: Say, gates: Gates, *, timeout_s: float, rivals: Sequence[Paths] = ()
+) -> float:
     """Put the era's files in place, stop what serves, wait until port and cards are free, start the unit.
 
     ``rivals`` are endpoints that make way: stopped, and not started at the next boot. Returns when the stop began
@@ -153,9 +169,11 @@ def cut_over(blueprint: Blueprint, paths: Paths, say: Say, *, timeout_s: float, 
         _systemd.stop_and_disable(rival.unit, timeout_s=timeout_s)
     _systemd.stop(paths.unit, timeout_s=timeout_s)
     port, cards = int(blueprint.facts["env"]["LISTEN_PORT"]), blueprint.facts.get("cards", [])
-    drain(paths.endpoint, [pid for pid in pids if pid], port, cards, deadline_s=timeout_s, say=say)
+    with gates.gate("drain"):
+        drain(paths.endpoint, [pid for pid in pids if pid], port, cards, deadline_s=timeout_s, say=say)
     say("start")
-    _start(paths.unit, timeout_s=timeout_s, engine=blueprint.facts["engine"])
+    with gates.gate("health"):
+        _start(paths.unit, timeout_s=timeout_s, engine=blueprint.facts["engine"])
     return stopped
 
 
@@ -237,28 +255,41 @@ def await_health(unit: str, api: Api, deadline_s: float, say: Say, *, engine: st
         time.sleep(0.1 if waited < 5 else 1.0)
 
 
+@dataclass(frozen=True)
+class Proof:
+    """``healthy_at`` is when ``/health`` first answered 200 (``time.monotonic``)."""
+
+    links: list[Link]
+    verdicts: list[Verdict]
+    healthy_at: float
+
+
 def prove(
-    era: Era, paths: Paths, say: Say, *, fresh: bool, expired: Collection[str] | None = None
-) -> tuple[list[Link], list[Verdict]]:
-    """Health, the chain of truth, the probes; ``fresh`` also holds the start to be the same one afterwards.
+    era: Era, paths: Paths, say: Say, gates: Gates, *, fresh: bool, expired: Collection[str] | None = None
+) -> Proof:
+    """Through the gates health, truth and probes, and with ``fresh`` hold: the start must go on as it was proven.
 
     ``expired`` names the probes that lost their proof, None all (see ``_probe.select``). Raises a FleetError at the
     first broken link or failed probe.
     """
     facts = era.blueprint.facts
     api = api_of(facts["env"])
-    before = await_health(paths.unit, api, facts["deadline_s"], say, engine=facts["engine"])
+    with gates.gate("health"):
+        before = await_health(paths.unit, api, facts["deadline_s"], say, engine=facts["engine"])
+    healthy_at = time.monotonic()
     say("truth: unit, process, socket, answer")
-    links = chain(
-        era, paths.unit, paths.unit_file, observe(paths.unit, paths.unit_file, paths.env_file, api), facts["drop_ins"]
-    )
-    require(links, paths.endpoint)
-    declared = declare(facts)
-    verdicts = run(api, declared, select(probes_of(declared), expired), stop=True, say=say)
-    require_probes(verdicts, paths.unit)
+    with gates.gate("truth"):
+        seen = observe(paths.unit, paths.unit_file, paths.env_file, api)
+        links = chain(era, paths.unit, paths.unit_file, seen, facts["drop_ins"])
+        require(links, paths.endpoint)
+    with gates.gate("probes"):
+        declared = declare(facts)
+        verdicts = run(api, declared, select(probes_of(declared), expired), stop=True, say=say)
+        require_probes(verdicts, paths.unit)
     if fresh:
-        _hold(paths.unit, before, facts["settle_s"], say, engine=facts["engine"])
-    return links, verdicts
+        with gates.gate("hold"):
+            _hold(paths.unit, before, facts["settle_s"], say, engine=facts["engine"])
+    return Proof(links, verdicts, healthy_at)
 
 
 def _hold(unit: str, before: _systemd.UnitState, settle_s: float, say: Say, *, engine: str) -> None:

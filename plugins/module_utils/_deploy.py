@@ -15,8 +15,6 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils import _systemd
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
     Say,
-    api_of,
-    await_health,
     cut_over,
     prove,
     put_files,
@@ -27,6 +25,9 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Bluepri
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import Foretold
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_ledger import gate_ledger
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
+from ansible_collections.dank.llm_fleet.plugins.module_utils._retire import retire, undo
+from ansible_collections.dank.llm_fleet.plugins.module_utils._retire_plan import RetireSpec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
 
 __all__ = ["Done", "Job", "carry_out"]
@@ -34,7 +35,8 @@ __all__ = ["Done", "Job", "carry_out"]
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be deployed, over what; ``rivals`` serve now and make way; ``foretold`` is the memory of a new era."""
+    """What is to be deployed, over what; ``rivals`` serve now and make way; ``foretold`` is the memory of a new era,
+    ``retirement`` what leaves for good."""
 
     target: Blueprint
     current: Era | None
@@ -42,8 +44,10 @@ class Job:
     store: EraStore
     paths: Paths
     say: Say
+    gates: Gates
     rivals: Sequence[Paths] = ()
     foretold: Foretold | None = None
+    retirement: RetireSpec | None = None
 
 
 @dataclass(frozen=True)
@@ -68,36 +72,42 @@ def carry_out(job: Job) -> Done:
         say("stage")
         era = job.store.stage(job.target)
     put_launcher(era.blueprint, paths)
-    _systemd.verify_unit(paths.unit, era.blueprint.unit_text)
+    with job.gates.gate("unit"):
+        _systemd.verify_unit(paths.unit, era.blueprint.unit_text)
     try:
+        begun = time.monotonic()
+        if job.retirement is not None:
+            say("retire what it replaces")
+            retire(job.retirement)
         say("cut over")
-        stopped = cut_over(era.blueprint, paths, say, timeout_s=_patience_s(era, job.current), rivals=job.rivals)
-        await_health(paths.unit, api_of(era.blueprint.facts["env"]), era.blueprint.facts["deadline_s"], say)
-        gap_s = round(time.monotonic() - stopped, 1)
-        links, verdicts = prove(era, paths, say, fresh=True)
-        ledger = _ledger(era, job)
+        patience_s = _patience_s(era, job.current)
+        stopped = cut_over(era.blueprint, paths, say, job.gates, timeout_s=patience_s, rivals=job.rivals)
+        proof = prove(era, paths, say, job.gates, fresh=True, expired=() if job.repair else None)
+        gap_s = round(proof.healthy_at - (begun if job.retirement is not None else stopped), 1)
+        with job.gates.gate("ledger"):
+            ledger = _ledger(era, job)
     except (FleetError, OSError) as exc:
         fault = exc if isinstance(exc, FleetError) else FleetError(f"cut over of {paths.unit}: {exc}")
-        if not job.repair or job.rivals:
+        if not job.repair or job.rivals or job.retirement is not None:
             try:  # serving again comes first; the record of the failure is written in any case
-                fault.facts["went_back_to"] = _go_back(era, job, fault)
+                fault.facts["went_back_to"] = _go_back(era, job, fault) + _unretired(job, fault)
             finally:
                 if not job.repair:
                     job.store.fail(era, fault.message)
         if fault is exc:
             raise
         raise fault from exc
-    probes = [verdict.as_dict() for verdict in verdicts]
+    probes = [verdict.as_dict() for verdict in proof.verdicts]
     certificate: dict[str, Any] = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "truth": [link.as_dict() for link in links],
+        "truth": [link.as_dict() for link in proof.links],
         "probes": probes,
         "ledger": ledger,
         "gap_s": gap_s,
     }
     if job.foretold is not None:
         certificate["fit"] = {key: job.foretold.told[key] for key in ("cards", "host", "split", "measured")}
-    return Done(job.store.commit(era, certificate), links, probes, ledger, gap_s)
+    return Done(job.store.commit(era, certificate), proof.links, probes, ledger, gap_s)
 
 
 def _ledger(era: Era, job: Job) -> dict[str, Any]:
@@ -107,6 +117,22 @@ def _ledger(era: Era, job: Job) -> dict[str, Any]:
     state = _systemd.show(job.paths.unit)
     predicted = None if job.foretold is None else job.foretold.ledger
     return gate_ledger(job.paths.unit, state.invocation_id, facts["env"], facts.get("cards", []), predicted)
+
+
+def _unretired(job: Job, fault: FleetError) -> str:
+    """Put back what was retired, as it was before; in words."""
+    if job.retirement is None:
+        return ""
+    job.say("what was retired comes back")
+    try:
+        told = undo(job.retirement)
+    except (FleetError, OSError) as second:
+        raise FleetError(
+            f"{fault.message} And what was retired did not come back whole: {second}",
+            remedy=f"Run playbooks/retire.yml -e slug={job.retirement.slug} -e restore=true",
+            went_back_to=None,
+        ) from second
+    return f"; what was retired is back: {', '.join(told['restored']) or 'nothing had been'}"
 
 
 def _patience_s(era: Era, before: Era | None) -> int:
@@ -121,8 +147,10 @@ def _go_back(failed: Era, job: Job, fault: FleetError) -> str:
     if current is not None:
         job.say(f"back to era {current.id}")
         try:
-            cut_over(current.blueprint, job.paths, job.say, timeout_s=_patience_s(current, failed))
-            prove(current, job.paths, job.say, fresh=True)
+            cut_over(current.blueprint, job.paths, job.say, Gates(), timeout_s=_patience_s(current, failed))
+            prove(
+                current, job.paths, job.say, Gates(), fresh=True, expired=()
+            )  # it is certified: what it can do was seen
         except (FleetError, OSError) as second:
             raise FleetError(
                 f"{fault.message} And the last certified era {current.id} does not serve either: {second}",
@@ -157,8 +185,8 @@ def _stand_up(rival: Paths, say: Say, fault: FleetError) -> str:
             _systemd.enable(rival.unit)
             _systemd.start(rival.unit, timeout_s=300)
             return f"{rival.unit} (started, not proven: it has no era)"
-        cut_over(era.blueprint, rival, say, timeout_s=_patience_s(era, None))
-        prove(era, rival, say, fresh=True)
+        cut_over(era.blueprint, rival, say, Gates(), timeout_s=_patience_s(era, None))
+        prove(era, rival, say, Gates(), fresh=True, expired=())
     except (FleetError, OSError) as second:
         raise FleetError(
             f"{fault.message} And {rival.endpoint}, which had made way, does not serve either: {second}",

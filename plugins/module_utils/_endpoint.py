@@ -34,7 +34,10 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Bluepri
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era_history import prune
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import gate_fit
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock, make_dirs, read_optional
+from ansible_collections.dank.llm_fleet.plugins.module_utils._replaces import frees, leaving_units, spec_of
+from ansible_collections.dank.llm_fleet.plugins.module_utils._retire import retire
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import first_broken
 
 __all__ = ["Asked", "converge"]
@@ -134,7 +137,7 @@ def converge(
 
     The result holds ``changed``, ``work`` (something slow is to be done), ``kind``, ``reasons``, ``diff``,
     ``flipped`` (env lines), ``fit`` (of a new era), ``endpoint`` (see ``_endpoint_look.row``), ``links``, ``probes``,
-    ``ledger`` (what the boot took), ``gap_s`` (how long nothing served).
+    ``gates`` (see ``_gates``), ``ledger`` (what the boot took), ``gap_s`` (how long nothing served).
     """
     store = EraStore(paths.store)
     down = store.stood_down()
@@ -160,6 +163,11 @@ def converge(
         names = ", ".join(rival.endpoint for rival in rivals)
         kind = "repair" if plan.kind == "none" else plan.kind
         plan = replace(plan, kind=kind, reasons=(*plan.reasons, f"{names} makes way"))
+    retirement = spec_of(declared, paths)
+    leaving = retire(retirement, check_mode=True)["actions"] if retirement is not None else []
+    if leaving:
+        kind = "repair" if plan.kind == "none" else plan.kind
+        plan = replace(plan, kind=kind, reasons=(*plan.reasons, *leaving))
     target = current.blueprint if current is not None and plan.kind != "deploy" else wanted
     diff = _diff(paths, target)
     restored_id = restored.id if restored is not None else None
@@ -177,15 +185,19 @@ def converge(
     result["work"] = result["changed"]
     if plan.pinned and pin is not None:
         result["warnings"].append(_pin_warning(declared.name, pin, wanted.digest != target.digest))
-    foretold = None
+    foretold, gates = None, Gates()
     if plan.kind != "none":
         state = _systemd.show(paths.unit)
         if current is None:
-            gate_foreign(paths, store.staged())
-        gate_drop_ins(paths.unit, state, target.facts["drop_ins"])
-        gate_port([paths.unit, *(rival.unit for rival in rivals)], int(target.facts["env"]["LISTEN_PORT"]))
+            with gates.gate("foreign files"):
+                gate_foreign(paths, store.staged(), frees(retirement, paths))
+        with gates.gate("drop-ins"):
+            gate_drop_ins(paths.unit, state, target.facts["drop_ins"])
+        with gates.gate("port"):
+            units = [paths.unit, *(rival.unit for rival in rivals)]
+            gate_port(units, int(target.facts["env"]["LISTEN_PORT"]), leaving_units(retirement))
         if plan.kind == "deploy" and restored is None:
-            foretold = gate_fit(declared, asked.rung, state.main_pid)
+            foretold = gate_fit(declared, asked.rung, state.main_pid, gates)
             result["fit"] = foretold.told
     if check_mode or plan_only or not result["changed"]:
         state = _systemd.show(paths.unit)
@@ -201,13 +213,25 @@ def converge(
                 found="another era or pin",
                 remedy="Run again",
             )
-        job = Job(target, current, plan.kind == "repair", store, paths, say, rivals, foretold)
+        job = Job(
+            target,
+            current,
+            plan.kind == "repair",
+            store,
+            paths,
+            say,
+            gates,
+            rivals,
+            foretold,
+            retirement if leaving else None,
+        )
         done = _carried_out(plan, job)
         if asked.pins:
             store.set_pin(_pin_of(asked, declared, done.era, restored_id))
         elif plan.lift_pin:
             store.set_pin(None)
         _tell_who_stands(store, job, declared, asked)
+        gates.write(os.path.join(paths.store, "last-run.json"), kind=plan.kind, era=done.era.id, served=True)
         result["pruned"] = prune(store, declared.keep_eras)
     result["endpoint"] = row(
         done.era,
@@ -220,6 +244,7 @@ def converge(
     )
     result["links"] = [link.as_dict() for link in done.links]
     result["probes"] = done.probes
+    result["gates"] = gates.passed
     result["ledger"] = done.ledger
     result["warnings"] += done.ledger.get("differences", [])
     result["gap_s"] = result["endpoint"]["gap_s"] = done.gap_s
@@ -234,6 +259,9 @@ def _carried_out(plan: Plan, job: Job) -> Done:
         return carry_out(job)
     except FleetError as exc:
         exc.facts.setdefault("endpoint", look(job.paths)[0])
+        exc.facts["gates"] = job.gates.passed
+        back = exc.facts.get("went_back_to")
+        job.gates.write(os.path.join(job.paths.store, "last-run.json"), kind=plan.kind, served=False, went_back_to=back)
         raise
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec, _proc
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from ansible_collections.dank.llm_fleet.plugins.module_utils._fetch import SourceError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_boot import Boot, Measured
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_env import cards_of, drafts, shape_of_env
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf import Gguf, read_gguf
@@ -23,6 +22,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf_errors import
     ShardMissing,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf_source import is_url
+from ansible_collections.dank.llm_fleet.plugins.module_utils._http import SourceError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._kinship import KINSHIP_KEYS, Relation, require_kinship
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import MIB, Card
 

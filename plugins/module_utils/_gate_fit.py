@@ -11,6 +11,7 @@ from typing import Any
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, effective_env
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit import answer, require_room
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_endpoint import boot_of, host_card, kin
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines import Ledger
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_model import UnknownMemory
 
@@ -26,8 +27,8 @@ class Foretold:
     ledger: Ledger | None
 
 
-def gate_fit(declared: Declared, rung: str | None, leaving: int | None) -> Foretold:
-    """The memory of the boot that ``declared`` (with ``rung``) asks for; a FleetError where it cannot be or not fit.
+def gate_fit(declared: Declared, rung: str | None, leaving: int | None, gates: Gates) -> Foretold:
+    """The memory of the boot that ``declared`` (with ``rung``) asks for, through the gates kinship and fit.
 
     ``leaving`` is the process that ends before it, which gives the host's memory back.
     """
@@ -39,10 +40,12 @@ def gate_fit(declared: Declared, rung: str | None, leaving: int | None) -> Foret
         "cards": declared.cards,
         "measured": declared.measured,
     }
-    boot = boot_of(entry, effective_env(declared, rung), host=host_card(leaving))
-    kin(boot, declared.ggml_types)
-    told = answer(boot)
-    require_room(declared.name, told)
+    with gates.gate("kinship"):
+        boot = boot_of(entry, effective_env(declared, rung), host=host_card(leaving))
+        kin(boot, declared.ggml_types)
+    with gates.gate("fit"):
+        told = answer(boot)
+        require_room(declared.name, told)
     try:
         ledger = replace(boot, measured=()).ledger()
     except UnknownMemory:

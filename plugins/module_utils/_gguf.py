@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from ansible_collections.dank.llm_fleet.plugins.module_utils._fetch import SourceError, shown_url
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf_errors import (
     ArchitectureFault,
     GgufError,
@@ -32,6 +31,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf_types import 
     Tensor,
     TensorType,
 )
+from ansible_collections.dank.llm_fleet.plugins.module_utils._http import SourceError, shown_url
 
 __all__ = [
     "TENSOR_TYPES",

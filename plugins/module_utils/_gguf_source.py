@@ -17,7 +17,12 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from ansible_collections.dank.llm_fleet.plugins.module_utils._fetch import (
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf_errors import (
+    ChangedWhileRead,
+    EmptyFile,
+    RangesUnsupported,
+)
+from ansible_collections.dank.llm_fleet.plugins.module_utils._http import (
     RangeRefused,
     SourceError,
     answer_to,
@@ -25,11 +30,6 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._fetch import (
     fault_reason,
     shown_url,
     strong_validator,
-)
-from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf_errors import (
-    ChangedWhileRead,
-    EmptyFile,
-    RangesUnsupported,
 )
 
 __all__ = ["FileSource", "HttpSource", "Source", "is_url", "open_bytes"]

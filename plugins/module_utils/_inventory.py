@@ -21,6 +21,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_schema i
     FILE,
     MEASURED,
     PAYLOAD,
+    REPLACES,
     RUNTIME,
     SOURCES,
     UNKNOWN,
@@ -283,6 +284,11 @@ def _check_endpoint(
     if "client" in given:
         problems = check_keys(f"{where}.client", given["client"], CLIENT)
         out.problems += problems or _check_client(where, given["client"], windows)
+    if "replaces" in given:
+        problems = check_keys(f"{where}.replaces", given["replaces"], REPLACES)
+        if not problems and not any(given["replaces"].get(key) for key in ("units", "quadlets", "drop_ins", "files")):
+            problems = [f"{where}.replaces names nothing; expected units, quadlets, drop_ins or files."]
+        out.problems += problems
     if "probes" in given:
         out.problems += probe_problems(f"{where}.probes", given["probes"])
     wanted = given.get("cards") or []

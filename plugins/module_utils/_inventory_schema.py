@@ -24,6 +24,7 @@ __all__ = [
     "MEASURED",
     "PAYLOAD",
     "PROBES",
+    "REPLACES",
     "RUNTIME",
     "SOURCES",
     "UNKNOWN",
@@ -173,6 +174,7 @@ ENDPOINT = {
     "client": _table(),
     "deadline_s": _count(),
     "drop_ins": _texts(),
+    "replaces": _table(),
     "probes": _table(),
     "measured": _items(),
     "api_key_file": _path(),
@@ -193,6 +195,15 @@ CLIENT = {
     "reasoning_efforts": _texts(),
     "sampling": _table(),
     "rungs": _table(),
+}
+REPLACES = {
+    "slug": _like(re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*"), "letters, digits, _ . and -"),
+    "user": _like(re.compile(r"[a-z_][a-z0-9_-]*"), "a login name", required=True),
+    "scope": _choice("system", "user"),
+    "units": _texts(),
+    "quadlets": _texts(),
+    "drop_ins": _texts(),
+    "files": _texts(),
 }
 PROBES = {
     "capabilities": _some(CAPABILITIES),

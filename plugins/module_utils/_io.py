@@ -71,11 +71,12 @@ def read_json(path: str) -> Any:
         ) from exc
 
 
-def atomic_write(path: str, data: bytes, mode: int = 0o644, uid: int = -1, gid: int = -1) -> None:
+def atomic_write(path: str, data: bytes, mode: int = 0o644, uid: int = -1, gid: int = -1, *, sync: bool = True) -> None:
     """Replace ``path`` by ``data`` so that a reader, or a kill at any moment, sees the old file or the new one.
 
     The temporary file lies beside the destination (same file system) and is removed on failure;
-    data and directory are synced before and after the rename.
+    data and directory are synced before and after the rename, unless ``sync`` is off: a file that need not survive a
+    power cut does not wait for the disk.
     """
     directory = os.path.dirname(os.path.abspath(path))
     fd, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", suffix=".tmp", dir=directory)
@@ -86,13 +87,15 @@ def atomic_write(path: str, data: bytes, mode: int = 0o644, uid: int = -1, gid: 
             os.fchmod(handle.fileno(), mode)
             if uid != -1 or gid != -1:
                 os.fchown(handle.fileno(), uid, gid)
-            os.fsync(handle.fileno())
+            if sync:
+                os.fsync(handle.fileno())
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
-    fsync_dir(directory)
+    if sync:
+        fsync_dir(directory)
 
 
 def atomic_link(target: str, path: str) -> None:

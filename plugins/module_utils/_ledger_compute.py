@@ -23,6 +23,8 @@ __all__ = ["Graph", "card_compute", "host_compute"]
 # Rows of the embedding's width that pipelining keeps besides: on the card that the host feeds, on those after it,
 # and on that of an MTP head.
 PIPE_FIRST, PIPE_LATER, PIPE_MTP = 12, 7, 9
+# Rows of that width that may lie below the logits.
+LOGITS = 6
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def _feed_forward(graph: Graph, places: Sequence[int]) -> int:
         width += model.ff
     if any(graph.layers[layer].f16_sides for layer in places):
         # The copies leave holes that rows of another width do not fit.
-        loose = model.gated or model.scaled or model.q_width < model.embd
+        loose = model.gated or model.scaled or model.q_width != model.embd
         width += max(model.embd if loose else 0, model.q_width - model.embd)
     # A trunk's last layer takes its outputs' rows first, and they are few; a hybrid hands all rows on to a head.
     few = not graph.mtp and not model.gated and set(places) == {model.layers - 1}
@@ -93,8 +95,10 @@ def _attention_width(graph: Graph, layer: int) -> int:
         new = model.k_width[layer] + model.v_width[layer]
         return max((3 + copied) * q + 2 * e, 3 * q + 2 * e + new, 2 * q + 3 * e, 5 * q + new)
     if model.gated:
-        return max((4 + copied) * q + 2 * e, (1 + copied) * q + 4 * e)
-    return max(4 * q + 2 * e, q + (5 + model.scaled) * e) if copied or not graph.flash else 4 * q + 2 * e
+        return max((4 + copied) * q + 2 * e, (1 + copied) * q + 4 * e) + (0 if graph.flash else e)
+    if graph.flash and not copied:
+        return 4 * q + 2 * e
+    return max(4 * q + 2 * e, q + (5 + model.scaled) * e, 2 * q + 6 * e if q > e else 0)
 
 
 def _attention(graph: Graph, places: Sequence[int]) -> int:
@@ -114,6 +118,10 @@ def _attention(graph: Graph, places: Sequence[int]) -> int:
         # Before that, the layer's new keys and values lie beside the queries.
         new = model.k_width[layer] + model.v_width[layer]
         before = 5 * model.q_width + 2 * model.embd if model.gated else 3 * model.q_width + model.embd
+        if graph.cpu:
+            before += 2 * model.embd
+            if not graph.flash:
+                width += max(model.embd - model.q_width, 0)
         most = max(most, extra + 4 * context.tokens * width)
         if not graph.mtp:
             most = max(most, 4 * context.tokens * (before + new))
@@ -138,7 +146,7 @@ def card_compute(graph: Graph, places: Sequence[int], *, output: bool, first: bo
     model, tokens = graph.model, graph.context.tokens
     peak = 0
     if output:
-        peak = 4 * graph.outputs * (model.vocab + (graph.copies + 1) * model.embd)
+        peak = 4 * graph.outputs * (model.vocab + LOGITS * model.embd)
         if model.gated and not graph.mtp:
             peak += 4 * tokens * model.embd * (graph.copies + 1)
     masks = graph.masks(places)
@@ -152,6 +160,8 @@ def card_compute(graph: Graph, places: Sequence[int], *, output: bool, first: bo
         if graph.copies > 1:
             rows = PIPE_MTP if graph.mtp else PIPE_FIRST if first else PIPE_LATER
             spare = model.embd if model.gated else model.embd // 2
+            if model.q_width < model.embd:
+                spare = max(spare, model.q_width)
             extra += model.embd * (rows + model.scaled) + max(spare, model.q_width - model.embd)
         peak += 4 * tokens * extra
         if model.encoder_width:

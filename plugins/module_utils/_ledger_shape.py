@@ -51,7 +51,8 @@ class Shape:
 
     ``split_mode`` is layer also where one card holds all; ``draft_cards`` empty: the drafter stays on the host.
 
-    ``tensor_split`` counts one number per card; ``draft_cards`` names the drafter's cards (None: the target's).
+    ``tensor_split`` counts one number per card; ``draft_cards`` names the drafter's cards (None: the target's);
+    ``outputs`` are the rows of logits that a batch may ask for (None: the server's, for each slot 1 and its drafts).
     """
 
     ctx_size: int
@@ -72,6 +73,7 @@ class Shape:
     gpu_layers: int | None = None
     swa_full: bool = False
     backend: str = "cuda"
+    outputs: int | None = None
 
     @property
     def spec_types(self) -> tuple[str, ...]:
@@ -182,5 +184,5 @@ def context(shape: Shape, trained: int) -> Context:
             )
         pool = share * slots
     rows = pad(min(pool, ubatch), slots)
-    outputs = max(1, min(batch, slots * (1 + shape.drafts)))
+    outputs = max(1, min(batch, shape.outputs or slots * (1 + shape.drafts)))
     return Context(pool, share, slots, unified, ubatch, rows, outputs)

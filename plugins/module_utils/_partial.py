@@ -6,30 +6,51 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import ctypes
+import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
-from typing import Any
+import sys
+from collections.abc import Callable
 
-from ansible_collections.dank.llm_fleet.plugins.module_utils._fetch import Stream, strong_validator
-from ansible_collections.dank.llm_fleet.plugins.module_utils._io import fsync_dir, read_optional
+from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._io import fsync_dir
+from ansible_collections.dank.llm_fleet.plugins.module_utils._segments import Journal, Progressed, read_journal
 
-__all__ = ["Partial"]
+__all__ = ["Partial", "reserve"]
+
+
+def reserve(fd: int, size: int) -> None:
+    """Give the file its length, and the disk's room for it where the file system can; OSError where there is none.
+
+    Not posix_fallocate: where the file system cannot, the C library would write to every block instead.
+    """
+    if sys.maxsize > 1 << 32:
+        call = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+        if call is not None:
+            offset, length = ctypes.c_int64(0), ctypes.c_int64(size)
+            while call(fd, 0, offset, length):
+                code = ctypes.get_errno()
+                if code == errno.EINTR:
+                    continue
+                if code in (errno.EOPNOTSUPP, errno.ENOSYS):
+                    break
+                raise OSError(code, os.strerror(code))
+    os.ftruncate(fd, size)
 
 
 class Partial:
     """The file that a fetch fills before it is proven: ``.<name>.part`` in the payload's own directory.
 
-    Beside it lies ``.<name>.part.json`` with ``{url, validator, bytes, digest}``: only the same file of the same
-    source may continue it. The caller holds the directory's lock.
+    It has its full length and room from the start; beside it ``.<name>.part.journal`` says which bytes are there. The
+    caller holds the directory's lock.
     """
 
     def __init__(self, directory: str, name: str) -> None:
         self.directory = directory
         self.path = os.path.join(directory, f".{name}.part")
-        self.note = f"{self.path}.json"
+        self.note = f"{self.path}.journal"
 
     def stat(self) -> os.stat_result | None:
         try:
@@ -37,47 +58,39 @@ class Partial:
         except FileNotFoundError:
             return None
 
-    def resume_point(self, url: str, size: int, digest: str) -> tuple[int, str | None]:
-        """``(offset, validator)`` to continue ``url`` from; ``(0, None)`` where it must start over."""
+    def progressed(self, size: int, digest: str) -> Progressed | None:
+        """What is there of the file of this length and digest, None where nothing can be continued."""
         state = self.stat()
-        if state is None or not stat.S_ISREG(state.st_mode) or not 0 < state.st_size <= size:
-            return 0, None
-        data = read_optional(self.note)
-        if data is None:
-            return 0, None
-        try:
-            note: Any = json.loads(data)
-        except ValueError:
-            return 0, None
-        if not isinstance(note, dict) or (note.get("url"), note.get("bytes"), note.get("digest")) != (
-            url,
-            size,
-            digest,
-        ):
-            return 0, None
-        validator = strong_validator(note.get("validator"))
-        return (state.st_size, validator) if validator else (0, None)
+        if state is None or not stat.S_ISREG(state.st_mode) or state.st_size != size:
+            return None
+        return read_journal(self.note, size, digest)
 
-    @contextlib.contextmanager
-    def opened(self, stream: Stream | None, url: str, size: int, digest: str) -> Iterator[int]:
-        """The partial file's descriptor, ready for the stream's first byte (None: it is complete already)."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(self.path, flags, 0o600)
+    def open(self, size: int, digest: str, segment: int) -> tuple[int, Journal]:
+        """The partial file's descriptor and its journal: continued where that can be, else new and with its room.
+
+        A file system without that room is a FleetError, and nothing is left behind.
+        """
+        found = self.progressed(size, digest)
+        if found is None:
+            self.discard()
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            if stream is not None and stream.offset == 0:
-                os.ftruncate(fd, 0)
+            if found is None:
                 os.fchmod(fd, 0o600)
-                note = {"url": url, "validator": stream.validator, "bytes": size, "digest": digest}
-                self._write_note(json.dumps(note).encode())
-            yield fd
-        finally:
+                reserve(fd, size)
+            return fd, Journal(self.note, size, digest, segment, found)
+        except OSError as exc:
             os.close(fd)
-
-    def _write_note(self, data: bytes) -> None:
-        """In place, not by a temporary file that a kill would leave behind: a torn note only means starting over."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(self.note, flags, 0o600), "wb") as handle:
-            handle.write(data)
+            self.discard()
+            raise FleetError(
+                f"{self.path}: no room for the whole file",
+                expected=f"{size} bytes that can be reserved",
+                found=exc.strerror,
+                remedy="Free space there, lift the quota, or set another dir; nothing was fetched",
+            ) from exc
+        except BaseException:
+            os.close(fd)
+            raise
 
     def reject(self, final: str, digest: str) -> str:
         """Keep the wrong bytes for a look: ``<name>.rejected-<digest12>``, the only one. Returns its path."""
@@ -106,7 +119,7 @@ class Partial:
         return kept
 
     def discard(self) -> None:
-        """Remove the partial file and its note, if they are there."""
-        for path in (self.path, self.note):
+        """Remove the partial file and its journal, if they are there; the journal first, so that it never lies."""
+        for path in (self.note, self.path):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)

@@ -5,19 +5,24 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
+import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from ansible_collections.dank.llm_fleet.plugins.module_utils._fetch import check_url
+from ansible_collections.dank.llm_fleet.plugins.module_utils._http import check_url
 from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Digest, Identity
 
-__all__ = ["Action", "FileFacts", "FileSpec", "Owner", "PayloadSpec", "Step", "plan"]
+__all__ = ["HUB", "Action", "FileFacts", "FileSpec", "Owner", "PayloadSpec", "Step", "hub_link", "plan"]
 
-Action = Literal["none", "adopted", "hashed", "fetched"]
+Action = Literal["none", "adopted", "hashed", "linked", "fetched"]
+
+HUB = "https://huggingface.co"
+_SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,11 @@ class PayloadSpec:
     group: str | None = None
     mode: int = 0o644
     stamp_dir: str = "/var/lib/llm-fleet/payloads"
-    verify: str = "stamp"
+    max_age_s: float = math.inf  # of a stamp that is trusted; below 0: none is
+    connections: int = 4
+    hub_url: str = HUB
+    token_file: str | None = None
+    token_env: str | None = None
     timeout_s: float = 60.0
     lock_wait_s: float = 10.0
 
@@ -61,7 +70,9 @@ class PayloadSpec:
                 found=repr(params["mode"]),
                 remedy="Quote it: YAML reads a bare 0644 as the number 420",
             )
-        files = tuple(_file_spec(what, entry) for entry in params["files"])
+        hub_url = str(params.get("hub_url") or HUB).rstrip("/")
+        check_url(f"{what}: hub_url", hub_url)
+        files = tuple(_file_spec(what, entry, hub_url) for entry in params["files"])
         if not files:
             raise FleetError(f"{what} has no files", expected="at least one entry in `files`")
         names = [file.name for file in files]
@@ -75,7 +86,11 @@ class PayloadSpec:
             group=params.get("group"),
             mode=int(mode, 8),
             stamp_dir=params["stamp_dir"],
-            verify=params["verify"],
+            max_age_s=_max_age_s(what, params["verify"]),
+            connections=_connections(what, params.get("connections")),
+            hub_url=hub_url,
+            token_file=params.get("token_file"),
+            token_env=params.get("token_env"),
         )
 
     def path(self, file: FileSpec) -> str:
@@ -83,14 +98,54 @@ class PayloadSpec:
         return os.path.join(self.dir, file.name)
 
 
-def _file_spec(what: str, entry: Mapping[str, Any]) -> FileSpec:
+def _max_age_s(what: str, verify: str) -> float:
+    """How old a stamp may be: any age for ``stamp``, none for ``full``, else that of ``age=7d``."""
+    if verify in ("stamp", "full"):
+        return math.inf if verify == "stamp" else -1.0
+    match = re.fullmatch(r"age=([1-9][0-9]{0,5})([mhdw])", verify)
+    if not match:
+        raise FleetError(
+            f"{what}: verify is malformed",
+            expected="stamp, full, or age= with a number of m, h, d or w, as age=7d",
+            found=repr(verify),
+        )
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def _connections(what: str, given: Any) -> int:
+    count = 4 if given is None else int(given)
+    if not 1 <= count <= 64:
+        raise FleetError(f"{what}: connections is out of range", expected="1 to 64", found=count)
+    return count
+
+
+def hub_link(what: str, entry: Mapping[str, Any], hub_url: str) -> str | None:
+    """The hub's URL of a file given as ``repo``, ``revision`` and ``file`` (by default its name); None without them."""
+    repo, revision = entry.get("repo"), entry.get("revision")
+    path = entry.get("file") or entry["name"]
+    if not repo and not revision and not entry.get("file"):
+        return None
+    if not repo or not revision:
+        raise FleetError(
+            f"{what} names a hub file in part",
+            expected="`repo` and `revision`, and `file` where it is not the name",
+            found=", ".join(key for key in ("repo", "revision", "file") if entry.get(key)),
+        )
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", repo, re.ASCII) or ".." in f"{repo}/{path}/{revision}".split("/"):
+        raise FleetError(f"{what}: repo, revision or file is malformed", expected="repo as owner/name", found=repo)
+    quoted = (repo, urllib.parse.quote(str(revision), safe=""), urllib.parse.quote(path))
+    return f"{hub_url}/{quoted[0]}/resolve/{quoted[1]}/{quoted[2]}"
+
+
+def _file_spec(what: str, entry: Mapping[str, Any], hub_url: str) -> FileSpec:
     name = str(entry["name"])
     what = f"{what}: file {name!r}"
     if not name or name.startswith(".") or re.search(r"[/\x00-\x1f\x7f]", name):
         raise FleetError(f"{what} has no usable name", expected="a plain file name: no slash, no leading dot")
     if int(entry["bytes"]) <= 0:
         raise FleetError(f"{what}: bytes is malformed", expected="a number above 0", found=entry["bytes"])
-    urls = tuple(entry.get("urls") or ())
+    hub = hub_link(what, entry, hub_url)
+    urls = (*((hub,) if hub else ()), *(entry.get("urls") or ()))
     for url in urls:
         check_url(what, url)
     digest = Digest.declared(what, entry.get("sha256"), entry.get("sha256_prefix"))
@@ -110,8 +165,10 @@ class FileFacts:
     """What is known of one file on the host.
 
     ``identity`` is None where it is absent. ``digest`` is its full digest where a stamp that still fits, or a read in
-    this run (``read``), tells it. ``stamped``: there is a stamp for this path, fitting or not. ``part_bytes``: what a
-    partial file holds that may be continued; ``part_disk``: the room it takes.
+    this run (``read``), tells it. ``stamped``: there is a stamp for this path, fitting or not; ``age_s`` is the age of
+    one that fits. ``part_bytes``: what a partial file holds that may be continued; ``part_disk``: the room it takes.
+    ``twin``: another file of the declared digest that this one may be a second name of; ``copies``: such files that
+    cannot be shared, but read instead of a remote source.
     """
 
     identity: Identity | None = None
@@ -121,8 +178,11 @@ class FileFacts:
     digest: str | None = None
     read: bool = False
     stamped: bool = False
+    age_s: float = 0.0
     part_bytes: int = 0
     part_disk: int = 0
+    twin: str | None = None
+    copies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -138,7 +198,7 @@ class Step:
     @property
     def works(self) -> bool:
         """Whether a later run would have to read or fetch the file: long work."""
-        return self.action != "none"
+        return self.action not in ("none", "linked")
 
 
 def plan(spec: PayloadSpec, facts: Mapping[str, FileFacts], owner: Owner) -> list[Step]:
@@ -147,19 +207,22 @@ def plan(spec: PayloadSpec, facts: Mapping[str, FileFacts], owner: Owner) -> lis
 
 
 def _step(spec: PayloadSpec, file: FileSpec, facts: FileFacts, owner: Owner) -> Step:
+    get: Action = "linked" if facts.twin else "fetched"
     if facts.identity is None:
-        return Step(file, "fetched", True, False, "absent")
+        return Step(file, get, True, False, "absent")
     if facts.identity.bytes != file.bytes:
-        return Step(file, "fetched", True, False, f"{facts.identity.bytes} bytes instead of {file.bytes}")
+        return Step(file, get, True, False, f"{facts.identity.bytes} bytes instead of {file.bytes}")
     mend = facts.mode != spec.mode or owner.uid not in (None, facts.uid) or owner.gid not in (None, facts.gid)
     verified: Action = "hashed" if facts.stamped else "adopted"
     if facts.digest is not None and not file.digest.matches(facts.digest):
-        return Step(file, "fetched", True, False, f"sha256 {facts.digest} instead of {file.digest}")
+        return Step(file, get, True, False, f"sha256 {facts.digest} instead of {file.digest}")
     if facts.read:
         return Step(file, verified, True, mend, "verified by reading it")
     if facts.digest is None:
         why = "changed since it was verified" if facts.stamped else "never verified"
         return Step(file, verified, False, mend, why)
-    if spec.verify == "full":
+    if spec.max_age_s < 0:
         return Step(file, verified, False, mend, "a full verification is asked for")
+    if not -60 < facts.age_s <= spec.max_age_s:  # a stamp from the future: a clock was wrong
+        return Step(file, verified, False, mend, "its verification is too long ago")
     return Step(file, "none", True, mend, "its stamp fits")

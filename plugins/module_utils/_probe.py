@@ -14,6 +14,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import Flee
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_adapter import look_adapter, probe_adapter
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_ask import Target, Verdict, absent, found, user
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_basic import (
+    look_auth,
     probe_auth,
     probe_health,
     probe_metrics,
@@ -92,6 +93,7 @@ _ASK: Mapping[str, Ask] = {
     "slots": probe_slots,
 }
 _LOOK: Mapping[str, Ask] = {
+    "auth": look_auth,
     "reasoning": look_reasoning,
     "tools": look_tools,
     "vision": look_vision,

@@ -11,9 +11,26 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._expect import find
-from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_ask import Target, Verdict, failed, parsed, passed
+from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_ask import (
+    Target,
+    Verdict,
+    absent,
+    failed,
+    found,
+    parsed,
+    passed,
+)
 
-__all__ = ["judge_props", "probe_auth", "probe_health", "probe_metrics", "probe_models", "probe_props", "series"]
+__all__ = [
+    "judge_props",
+    "look_auth",
+    "probe_auth",
+    "probe_health",
+    "probe_metrics",
+    "probe_models",
+    "probe_props",
+    "series",
+]
 
 _HEALTH_S = 30
 _SERIES = re.compile(r"^([A-Za-z_:][A-Za-z0-9_:]*)(?:\{[^}]*\})? +(\S+)", re.MULTILINE)
@@ -65,11 +82,11 @@ def judge_props(told: Any, listed: Any, env: Mapping[str, str], slots: int, wind
         ("model_path", env["MODEL_FILE"]),
         ("model_alias", env["ALIAS"]),
     ]
-    found = [(name, expected, find(name, told)) for name, expected in wanted]
+    sides = [(name, expected, find(name, told)) for name, expected in wanted]
     if listed is not None:
         sizes = find("[].n_ctx", listed) or []
-        found.append(("the slots' n_ctx", [wanted[1][1]] * slots, sizes))
-    problems = [f"{name}: expected {expected}, found {value}" for name, expected, value in found if value != expected]
+        sides.append(("the slots' n_ctx", [wanted[1][1]] * slots, sizes))
+    problems = [f"{name}: expected {expected}, found {value}" for name, expected, value in sides if value != expected]
     for key, name in _SAMPLERS.items():
         if env.get(key):
             value = find(f"default_generation_settings.params.{name}", told)
@@ -108,13 +125,13 @@ def probe_props(target: Target) -> Verdict:
 
 def series(text: str) -> dict[str, float]:
     """Every series of a Prometheus text; those of one name that differ in labels are summed."""
-    found: dict[str, float] = {}
+    sums: dict[str, float] = {}
     for name, value in _SERIES.findall(text):
         try:
-            found[name] = found.get(name, 0.0) + float(value)
+            sums[name] = sums.get(name, 0.0) + float(value)
         except ValueError:
             continue  # no number: not a sample of ours
-    return found
+    return sums
 
 
 def probe_metrics(target: Target) -> Verdict:
@@ -131,6 +148,14 @@ def probe_metrics(target: Target) -> Verdict:
     if missing:
         return failed("metrics", f"expected {', '.join(missing)}, found {len(names)} other series", answer.seconds)
     return passed("metrics", f"{len(names)} series, all that are read among them", answer.seconds, series=sorted(names))
+
+
+def look_auth(target: Target) -> Verdict:
+    """Whether an endpoint that declares no key asks for one."""
+    answer = target.api.with_key(None).get("/v1/models")
+    if answer.status == 401:
+        return found("auth", "it asks for a key", answer.seconds)
+    return absent("auth", "a request without a key is answered", answer.seconds)
 
 
 def probe_auth(target: Target) -> Verdict:

@@ -104,7 +104,7 @@ def judge_slots(streams: Sequence[Streamed], before: Any, after: Any, slots: int
         if idle or len(tasks[1]) != slots:
             words = f"slot {', '.join(idle)} did nothing" if idle else f"{len(tasks[1])} slots"
             return failed("slots", f"expected {slots} slots at work, found {words}", seconds, **facts)
-    return passed("slots", f"{slots} answers at once, one more waited and came", seconds, **facts)
+    return passed("slots", f"{slots} at once, one more waited and came", seconds, **facts)
 
 
 def probe_slots(target: Target) -> Verdict:

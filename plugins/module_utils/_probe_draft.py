@@ -111,6 +111,9 @@ def probe_ngram(target: Target) -> Verdict:
 
 
 def _look(probe: str, target: Target, question: str, times: int) -> Verdict:
+    other = {"drafting", "ngram"} & target.declared.capabilities
+    if other:
+        return absent(probe, f"it could not be told from the declared {other.pop()}", 0)
     before = _counters(target)
     replies = [target.ask(user(question), max_tokens=_TOKENS) for _time in range(times)]
     seconds = sum(reply.seconds for reply in replies)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import atomic_write
@@ -17,6 +18,9 @@ __all__ = ["Progress"]
 
 class Progress:
     """Writes ``{"step", "done", "total", "unit", "text", "elapsed_s", "eta_s"}`` to ``path`` at most twice a second.
+
+    Where they are given, also ``rate`` (units a second of late, which then decides ``eta_s``) and ``files``, the parts
+    in work: ``{"name", "done", "total", "phase", "note", "rate"}`` each.
 
     ``path`` may be None: then nothing is written and the caller needs no branch of its own.
     ``done`` and ``total`` count ``unit`` ("B" for bytes, "steps" for build steps).
@@ -29,7 +33,16 @@ class Progress:
         self._last_write = float("-inf")
 
     def update(
-        self, step: str, *, done: int = 0, total: int = 0, unit: str = "", text: str = "", force: bool = False
+        self,
+        step: str,
+        *,
+        done: int = 0,
+        total: int = 0,
+        unit: str = "",
+        text: str = "",
+        rate: float | None = None,
+        files: Sequence[Mapping[str, Any]] = (),
+        force: bool = False,
     ) -> None:
         """Record where the work stands; a call within the interval is dropped unless ``force``."""
         now = time.monotonic()
@@ -45,9 +58,13 @@ class Progress:
             "text": text,
             "elapsed_s": round(elapsed, 1),
         }
+        if rate:
+            state["rate"] = round(rate)
+        if files:
+            state["files"] = [dict(file) for file in files]
         if 0 < done < total:
-            state["eta_s"] = round(elapsed * (total - done) / done, 1)
-        atomic_write(self.path, json.dumps(state).encode(), mode=0o644)
+            state["eta_s"] = round((total - done) / rate if rate else elapsed * (total - done) / done, 1)
+        atomic_write(self.path, json.dumps(state).encode(), mode=0o644, sync=False)
 
     def close(self) -> None:
         """Remove the file: nothing runs any more."""

@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import re
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,10 +21,9 @@ __all__ = [
     "BLOCK",
     "HEAD",
     "Digest",
-    "FollowingHasher",
     "Identity",
     "Stamp",
-    "following",
+    "all_stamps",
     "hash_file",
     "head_fault",
     "read_stamp",
@@ -129,14 +126,29 @@ def read_stamp(stamp_dir: str, path: str) -> Stamp | None:
     data = read_optional(stamp_path(stamp_dir, path))
     if data is None:
         return None
+    stamp = _parse_stamp(data)
+    return stamp if stamp is not None and stamp.path == path else None
+
+
+def _parse_stamp(data: bytes) -> Stamp | None:
     try:
         value: Any = json.loads(data)
         identity = Identity(**{key: int(value["identity"][key]) for key in Identity.__dataclass_fields__})
         stamp = Stamp(str(value["path"]), str(value["sha256"]), identity, float(value["verified_at"]))
     except (ValueError, KeyError, TypeError):
         return None
-    usable = stamp.path == path and len(stamp.sha256) == 64 and _HEX.fullmatch(stamp.sha256)
-    return stamp if usable else None
+    return stamp if len(stamp.sha256) == 64 and _HEX.fullmatch(stamp.sha256) else None
+
+
+def all_stamps(stamp_dir: str) -> list[Stamp]:
+    """Every stamp that can be understood and lies where that of its path belongs, whether it still fits or not."""
+    stamps = []
+    for name in sorted(os.listdir(stamp_dir)) if os.path.isdir(stamp_dir) else []:
+        data = read_optional(os.path.join(stamp_dir, name)) if name.endswith(".json") else None
+        stamp = None if data is None else _parse_stamp(data)
+        if stamp is not None and stamp_path(stamp_dir, stamp.path) == os.path.join(stamp_dir, name):
+            stamps.append(stamp)
+    return stamps
 
 
 def write_stamp(stamp_dir: str, path: str, sha256: str, identity: Identity, verified_at: float | None = None) -> None:
@@ -184,86 +196,3 @@ def hash_file(path: str, on_bytes: Callable[[int], None] | None = None) -> tuple
         return digest.hexdigest(), before
     finally:
         os.close(fd)
-
-
-class FollowingHasher:
-    """Hashes the file ``fd`` from its first byte, in a thread of its own, while another thread still appends to it.
-
-    It reads what was written (from the page cache), so the digest is that of the file, not of the wire; bytes that
-    were there before (``start``) are hashed while new ones arrive. ``advance`` holds the writer back when it runs
-    more than ``max_lag`` bytes ahead of a hasher that has passed ``start``, so that pages are read while cached.
-    """
-
-    def __init__(self, fd: int, *, start: int = 0, max_lag: int = 256 << 20) -> None:
-        self._fd = fd
-        self._start = start
-        self._frontier = start
-        self._max_lag = max_lag
-        self._position = 0
-        self._ended = False
-        self._cancelled = False
-        self._fault: BaseException | None = None
-        self._digest = hashlib.sha256()
-        self._change = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name="hasher", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        buffer = memoryview(bytearray(BLOCK))
-        try:
-            while True:
-                with self._change:
-                    # A full block, or the end: small reads would cost more in locking than in hashing.
-                    while not (self._ended or self._cancelled or self._frontier - self._position >= BLOCK):
-                        self._change.wait()
-                    want = min(BLOCK, self._frontier - self._position)
-                    if self._cancelled or not want:
-                        return
-                count = os.preadv(self._fd, [buffer[:want]], self._position)
-                if not count:
-                    raise FleetError("the partial file was cut while it was written", remedy="Run again")
-                self._digest.update(buffer[:count])
-                with self._change:
-                    self._position += count
-                    self._change.notify_all()
-        except BaseException as exc:  # handed to the writer's thread, which raises it
-            with self._change:
-                self._fault = exc
-                self._change.notify_all()
-
-    def advance(self, frontier: int) -> None:
-        """All bytes before ``frontier`` are written."""
-        with self._change:
-            self._frontier = frontier
-            self._change.notify_all()
-            while self._fault is None and self._position >= self._start and frontier - self._position > self._max_lag:
-                self._change.wait()
-            if self._fault is not None:
-                raise self._fault
-
-    def finish(self) -> str:
-        """Wait until everything up to the frontier is hashed; the hexadecimal digest."""
-        with self._change:
-            self._ended = True
-            self._change.notify_all()
-        self._thread.join()
-        if self._fault is not None:
-            raise self._fault
-        return self._digest.hexdigest()
-
-    def cancel(self) -> None:
-        """Stop early; harmless after ``finish``."""
-        with self._change:
-            self._cancelled = True
-            self._change.notify_all()
-        self._thread.join()
-
-
-@contextlib.contextmanager
-def following(fd: int, start: int) -> Iterator[FollowingHasher]:
-    """A FollowingHasher that has stopped reading ``fd`` when the block is left, however it is left."""
-    hasher = FollowingHasher(fd, start=start)
-    try:
-        yield hasher
-    finally:
-        hasher.cancel()

@@ -69,6 +69,12 @@ options:
     description: Lift the pin and go to the state that the inventory asks for.
     type: bool
     default: false
+  replaces:
+    description:
+      - What its deploy retires, as C(units), C(quadlets), C(drop_ins), C(files), C(scope) and C(user) of
+        M(dank.llm_fleet.unit_retire). It comes back when the deploy fails.
+    type: dict
+    default: {}
   rivals:
     description:
       - Endpoints of this host that want the same port or card. Those that run are stopped when this one starts, and
@@ -242,6 +248,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "rung": {"type": "str"},
     "era": {"type": "str"},
     "unpin": {"type": "bool", "default": False},
+    "replaces": {"type": "dict", "default": {}},
     "rivals": {"type": "list", "elements": "str", "default": []},
     "keep_eras": {"type": "int", "default": 10},
     "activate": {"type": "bool", "default": False},

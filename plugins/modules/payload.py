@@ -16,8 +16,15 @@ description:
     only; when the inventory goes back to that digest, it is the first source.
   - Files that are there already are hashed once. A stamp then binds the digest to device, inode, length and times; a
     file that its stamp still fits is not read again.
-  - An interrupted download goes on where it stopped if the server proves, by a strong entity tag, that it still is the
-    same file; otherwise it starts over.
+  - Several files, and several ranges of a large one, are fetched at once; the digest is computed meanwhile. All files
+    get their room on the disk before the first byte is asked for.
+  - An interrupted download goes on where it stopped, also after a C(SIGKILL), if the server proves by a strong entity
+    tag that it still is the same file; otherwise it starts over.
+  - A source that is busy or breaks off is asked again, a bounded number of times, before the next one is tried. Every
+    failure is in RV(failures), also when the fetch succeeded.
+  - Bytes that are on the host already, verified under another name, are not fetched. On the same file system, with the
+    declared mode and owner, the file becomes a hard link to them; otherwise they are copied. Payloads that share a file
+    so must declare the same mode and owner.
 version_added: 0.1.0
 author: The llm_fleet engineers
 extends_documentation_fragment:
@@ -66,10 +73,21 @@ options:
         description: The first 8 or more digits of its sha256, where no more is known. Each run then warns.
         type: str
       urls:
-        description: Where to get it (C(file://), C(http://), C(https://)), in order of preference.
+        description:
+          - Where to get it (C(file://), C(http://), C(https://)), in order of preference.
+          - With O(files[].repo), these are tried after the hub.
         type: list
         elements: str
         default: []
+      repo:
+        description: The repository on the hub that holds it, as C(owner/name). Needs O(files[].revision).
+        type: str
+      revision:
+        description: The commit, tag or branch of O(files[].repo).
+        type: str
+      file:
+        description: The file's path in O(files[].repo). The same as O(files[].name) if not set.
+        type: str
   owner:
     description: The files' owner, a name or number. Not changed if not set.
     type: str
@@ -85,10 +103,31 @@ options:
     type: path
     default: /var/lib/llm-fleet/payloads
   verify:
-    description: V(stamp) trusts a stamp that still fits; V(full) reads every file again.
+    description:
+      - V(stamp) trusts a stamp that still fits; V(full) reads every file again; V(age=7d) reads those whose last full
+        read is longer ago (a number of C(m), C(h), C(d) or C(w)).
+      - Several files are read at once, as many as there are processors.
     type: str
-    choices: [stamp, full]
     default: stamp
+  connections:
+    description:
+      - The most connections at once. Each file gets one; those left over fetch further ranges of a file, as long as its
+        digest waits for bytes.
+    type: int
+    default: 4
+  hub_url:
+    description: The hub that O(files[].repo) means, or a mirror of it.
+    type: str
+    default: https://huggingface.co
+  token_file:
+    description:
+      - A file on the host that holds a token for O(hub_url). It must not be readable by every user.
+      - The token is sent to the scheme, host and port of O(hub_url) alone, not to where it redirects, and never over
+        plain http to another machine.
+    type: path
+  token_env:
+    description: The name of an environment variable on the host that holds the token, instead of O(token_file).
+    type: str
   progress_file:
     description: A file on the host to keep up to date with the progress of the work. Removed at the end.
     type: path
@@ -116,6 +155,20 @@ EXAMPLES = r"""
         urls:
           - file:///var/cache/llm-fleet/models/SmolLM2-135M-Instruct.Q4_1.gguf
           - https://models.example.com/SmolLM2-135M-Instruct.Q4_1.gguf
+
+- name: Have a model of a private repository, from the hub or the mirror next door
+  dank.llm_fleet.payload:
+    name: chat
+    dir: /var/lib/llm-fleet/models/chat
+    token_file: /etc/llm-fleet/hub-token
+    connections: 8
+    files:
+      - name: chat-Q8_0.gguf
+        bytes: 31457990112
+        sha256: "{{ chat_sha256 }}"
+        repo: example/chat-GGUF
+        revision: 4f1c2d0e9b8a7f6e5d4c3b2a1f0e9d8c7b6a5f4e
+        urls: [http://models.example.com/chat-Q8_0.gguf]
 
 - name: Read every byte of it again
   dank.llm_fleet.payload:
@@ -150,7 +203,8 @@ files:
     action:
       description:
         - V(none) if its stamp fits; V(adopted) if it was found in place, read and stamped for the first time;
-          V(hashed) if it was read again; V(fetched) if it was fetched.
+          V(hashed) if it was read again; V(linked) if it became a second name of a verified file; V(fetched) if it was
+          fetched.
         - With O(plan_only), V(adopted) and V(hashed) stand for a read whose outcome is not known yet.
       type: str
     why:
@@ -160,7 +214,7 @@ files:
       description: Whether mode or owner were set.
       type: bool
     source:
-      description: The URL that gave it, without its query.
+      description: The URL that gave it, without its query; the last one where several did.
       type: str
     seconds:
       description: How long reading or fetching took.
@@ -169,7 +223,9 @@ files:
       description: The rate of that.
       type: int
 fetch_bytes:
-  description: The bytes that were fetched, or would be in check mode and with O(plan_only).
+  description:
+    - The bytes that were fetched, those given up meanwhile among them.
+    - In check mode and with O(plan_only), the bytes that would be.
   returned: success
   type: int
 work:
@@ -177,7 +233,7 @@ work:
   returned: success
   type: bool
 failures:
-  description: Sources that failed, as C(file), C(url) and C(error); also when a later one succeeded.
+  description: What failed on the way, as C(file), C(url) and C(error); also when a later try or source succeeded.
   returned: always after a fetch
   type: list
   elements: dict
@@ -195,6 +251,9 @@ _FILE = {
     "sha256": {"type": "str"},
     "sha256_prefix": {"type": "str"},
     "urls": {"type": "list", "elements": "str", "default": []},
+    "repo": {"type": "str"},
+    "revision": {"type": "str"},
+    "file": {"type": "str"},
 }
 
 _SPEC = {
@@ -205,7 +264,11 @@ _SPEC = {
     "group": {"type": "str"},
     "mode": {"type": "str", "default": "0644"},
     "stamp_dir": {"type": "path", "default": "/var/lib/llm-fleet/payloads"},
-    "verify": {"type": "str", "choices": ["stamp", "full"], "default": "stamp"},
+    "verify": {"type": "str", "default": "stamp"},
+    "connections": {"type": "int", "default": 4},
+    "hub_url": {"type": "str", "default": "https://huggingface.co"},
+    "token_file": {"type": "path", "no_log": False},
+    "token_env": {"type": "str", "no_log": False},
     "progress_file": {"type": "path"},
     "plan_only": {"type": "bool", "default": False},
     "state": {"type": "str", "choices": ["present"], "default": "present"},

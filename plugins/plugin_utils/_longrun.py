@@ -21,7 +21,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible.utils.vars import merge_hash
 
-__all__ = ["Lines", "LongRunAction", "amount", "duration", "parse_poll", "progress_line", "size"]
+__all__ = ["Lines", "LongRunAction", "amount", "duration", "file_line", "parse_poll", "progress_line", "size"]
 
 display = Display()
 
@@ -80,8 +80,24 @@ def progress_line(host: str, title: str, state: Mapping[str, Any], rate: float |
     return f"[{host}] {title}: {', '.join(parts)}"
 
 
+def file_line(host: str, file: Mapping[str, Any]) -> str:
+    """One line for a file in work, an entry of ``files`` in the progress file."""
+    done, total, rate = int(file.get("done") or 0), int(file.get("total") or 0), file.get("rate")
+    phase = str(file.get("note") or file.get("phase") or "")
+    parts = [" ".join(part for part in (phase, amount(done, total, "B")) if part)]
+    if rate:
+        scale = _unit_for(rate)
+        parts.append(f"{size(rate, scale)} {scale}/s")
+        if total > done:
+            parts.append(f"about {duration((total - done) / rate)} left")
+    return f"[{host}]   {file.get('name', '')}: {', '.join(parts)}"
+
+
 class Lines:
-    """Decides which states become a line: each new step at once, else what moved, at most every five seconds."""
+    """Decides which states become lines: each new step at once, else what moved, at most every five seconds.
+
+    Below the line of the whole stand those of the files in work, where there are several.
+    """
 
     def __init__(self, host: str, title: str) -> None:
         self.host, self.title = host, title
@@ -90,7 +106,7 @@ class Lines:
         self._sample: tuple[float, int] | None = None
 
     def feed(self, state: Mapping[str, Any], now: float) -> str | None:
-        """The line to show for ``state`` seen at ``now`` (seconds of any clock), or None."""
+        """The lines to show for ``state`` seen at ``now`` (seconds of any clock), or None."""
         same_step = state.get("step") == self._shown.get("step") and state.get("text") == self._shown.get("text")
         if same_step and now - self._shown_at < _SHOW_EVERY_S:
             return None
@@ -102,7 +118,10 @@ class Lines:
             rate = (done - self._sample[1]) / (now - self._sample[0])
         self._sample = (now, done)
         self._shown, self._shown_at = dict(state), now
-        return progress_line(self.host, self.title, state, rate)
+        files = state.get("files") or ()
+        below = files if len(files) > 1 or any(file.get("note") for file in files) else ()
+        line = progress_line(self.host, self.title, state, state.get("rate") or rate)
+        return "\n".join([line, *(file_line(self.host, file) for file in below)])
 
 
 def parse_poll(output: str) -> tuple[dict[str, Any] | None, bool, bool]:

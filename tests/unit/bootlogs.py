@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._bootlog import parse_boot_log
@@ -27,6 +28,10 @@ ZEALOT, NO_DRAFTER = "hybrid-9b-mtp-3slots-f16k-q8v.log", "hybrid-9b-no-drafter.
 FITS, REFUSED = "hybrid-9b-mtp-2slots-q8-fit-passes.log", "hybrid-9b-mtp-fit-refuses.log"
 TWO_CARDS, WINDOW = "hybrid-27b-two-cards-drafter-file.log", "gemma3-270m-cpu-sliding-window.log"
 TINY = "tiny-llama-cpu-lora-projector.log"
+
+# The same engine with the models of tests/fixtures/models: both at a verbosity of 4, then one of 3.
+TOY, TOY_COLD, TOY_QUIET = "toy-drafter-lora-projector.log", "toy-no-warmup.log", "toy-verbosity-3.log"
+MODELS = Path(__file__).parents[1] / "fixtures" / "models"
 
 DEVICES = {"PHANTOM0": "card0", "PHANTOM1": "card1"}
 
@@ -105,6 +110,15 @@ def file(name: str) -> Header:
 def options(argv: list[str]) -> dict[str, str]:
     """The arguments as a mapping: in these logs each flag has one value."""
     return dict(zip(argv[::2], argv[1::2], strict=True))
+
+
+def toy_ledger() -> Ledger:
+    """What is predicted for the toy's logs: a drafter that is the model itself, a projector, an adapter."""
+    toy, projector, adapter = (
+        read_gguf(str(MODELS / name)) for name in ("toy.gguf", "toy-mmproj.gguf", "toy-lora-yes.gguf")
+    )
+    shape = Shape(ctx_size=4096, parallel=2, spec_type="draft-simple", spec_draft_n_max=4, backend="cpu")
+    return predict(toy, shape, drafter=toy, mmproj=projector, lora=adapter, cards=[])
 
 
 def shape_of_argv(argv: list[str]) -> Shape:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,9 +79,12 @@ def gguf(
     pair_count: int | None = None,
     tensor_count: int | None = None,
     alignment: int = 32,
-    data: bool = True,
+    data: bool | Callable[[T], bytes] = True,
 ) -> bytes:
-    """A file; a pair or count that is given as such is written as such, however wrong."""
+    """A file; a pair or count that is given as such is written as such, however wrong.
+
+    ``data``: zeros, nothing at all, or what the function gives for each tensor.
+    """
     counts = (len(tensors) if tensor_count is None else tensor_count, len(pairs) if pair_count is None else pair_count)
     out = bytearray(magic + struct.pack("<IQQ", version, *counts))
     for each in pairs:
@@ -95,7 +98,12 @@ def gguf(
         if data:
             at = padded(offset + nbytes(tensor), alignment)
     if tensors and data:
-        out += bytes(padded(len(out), alignment) - len(out)) + bytes(at)
+        out += bytes(padded(len(out), alignment) - len(out))
+        if data is True:
+            out += bytes(at)
+        else:
+            for tensor in tensors:
+                out += data(tensor).ljust(padded(nbytes(tensor), alignment), b"\0")
     return bytes(out)
 
 

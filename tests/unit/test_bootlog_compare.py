@@ -31,6 +31,9 @@ from bootlogs import (
     REFUSED,
     SERVING,
     TINY,
+    TOY,
+    TOY_COLD,
+    TOY_QUIET,
     TWO_CARDS,
     WINDOW,
     ZEALOT,
@@ -38,6 +41,7 @@ from bootlogs import (
     ledger,
     shape_of_argv,
     text,
+    toy_ledger,
 )
 
 EXACT = ("weights", "kv", "recurrent", "draft_weights", "draft_kv", "adapter")
@@ -104,6 +108,16 @@ def test_keys_values_and_states_one_by_one(name: str) -> None:
     assert found.target is not None
     predicted = ledger(name)
     assert (found.target.n_ctx, found.target.n_ctx_seq) == (predicted.n_ctx, predicted.n_ctx_seq)
+
+
+@pytest.mark.parametrize("name", [TOY, TOY_COLD])
+def test_a_boot_with_everything_beside_the_model(name: str) -> None:
+    differences = require_agreement(toy_ledger(), boot(name), devices={})
+    assert {each.term for each in differences if each.label == "exact"} == {*EXACT} - {"recurrent"}
+    assert all(two(each.predicted) == two(each.measured) for each in differences if each.label == "exact")
+    terms = measured_terms(boot(name), {})["host"]
+    projector = {"projector_compute_mib": 0.22} if name == TOY else {}
+    assert terms == {"compute_mib": 5.52, "draft_compute_mib": 5.52, **projector}
 
 
 def test_the_arguments_are_read_whole() -> None:
@@ -277,6 +291,15 @@ def test_what_a_boot_measures(name: str, terms: dict[str, dict[str, float]]) -> 
     assert measured_terms(boot(name), DEVICES) == terms
 
 
+def test_a_buffer_that_no_ledger_knows() -> None:
+    line = "0.30.756.200 I llama_kv_cache_next: PHANTOM0 Q buffer size = 100.00 MiB"
+    found = parse_boot_log(text(ZEALOT).replace("0.30.756.314 I", f"{line}\n0.30.756.314 I"))
+    with pytest.raises(FleetError, match="other memory") as caught:
+        require_agreement(ledger(ZEALOT), found, devices=DEVICES)
+    (row,) = caught.value.facts["differences"]
+    assert row["term"] == "unread" and line in row["sentence"]
+
+
 # Refusals.
 def test_one_error_with_both_sides() -> None:
     predicted = ledger(ZEALOT, cache_type_v="f16", ubatch_size=512)
@@ -332,14 +355,7 @@ def test_a_boot_that_failed_is_no_measure(name: str, match: str) -> None:
 
 
 def test_a_log_that_tells_no_sizes_is_no_measure() -> None:
-    quiet = "\n".join(
-        [
-            "0.00.001.760 I srv  llama_server: initializing ...",
-            "0.00.004.906 I cmn  common_param: common_params_print_info: verbosity = 3 (adjust with the `-lv N`)",
-            "0.00.379.523 I srv  llama_server: listening on http://127.0.0.1:18090",
-        ]
-    )
-    refused(parse_boot_log(quiet), r"verbosity of 4; found a verbosity of 3\. Set VERBOSITY=4")
+    refused(boot(TOY_QUIET), r"verbosity of 4; found a verbosity of 3\. Set VERBOSITY=4")
 
 
 def test_a_log_that_is_not_whole_is_no_measure() -> None:

@@ -19,6 +19,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, sha256_text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
 from conftest import Served
 from test_systemd import shown
@@ -96,7 +97,17 @@ def test_a_free_port_and_ones_own_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     _cutover.gate_port(["chat.service"], port)
 
 
-@pytest.mark.parametrize("unit", ["", "other.service"])
+def test_what_will_be_retired_may_hold_the_port_until_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = sock.getsockname()[1]
+        for unit in ("old.service", "old.service of user@1000.service"):
+            monkeypatch.setattr(_proc, "unit_of", lambda _pid, unit=unit: unit)
+            _cutover.gate_port(["chat.service"], port, leaving={"old.service"})
+            with pytest.raises(FleetError, match="is taken"):
+                _cutover.gate_port(["chat.service", "old"], port)
+
+
+@pytest.mark.parametrize("unit", ["", "other.service", "chat.service of user@1000.service"])
 def test_a_port_in_other_hands_is_refused(monkeypatch: pytest.MonkeyPatch, unit: str) -> None:
     monkeypatch.setattr(_proc, "unit_of", lambda _pid: unit)
     with socket.create_server(("127.0.0.1", 0)) as sock:
@@ -278,13 +289,17 @@ def proving(
         plan.facts["env"]["LISTEN_PORT"] = str(served.port)
         monkeypatch.setattr(_cutover, "observe", lambda *_args: None)
         monkeypatch.setattr(_cutover, "chain", lambda *_args: links)
-        return _cutover.prove(Era("e", "/e", plan, {"state": "staged"}), paths, quiet, fresh=fresh, expired=expired)
+        return _cutover.prove(
+            Era("e", "/e", plan, {"state": "staged"}), paths, quiet, Gates(), fresh=fresh, expired=expired
+        )
 
     return prove
 
 
 def test_prove(proving: Callable[..., Any]) -> None:
-    links, verdicts = proving([Link("a", 1, 1)])
+    proof = proving([Link("a", 1, 1)])
+    assert proof.healthy_at <= time.monotonic()
+    links, verdicts = proof.links, proof.verdicts
     assert links == [Link("a", 1, 1)]
     assert [(verdict.probe, verdict.verdict) for verdict in verdicts] == [("health", "pass"), ("chat", "pass")]
 
@@ -349,7 +364,7 @@ def test_the_files_come_first_then_the_stop_then_the_start(
     told: list[str] = []
     before = time.monotonic()
     rivals = [replace(paths, endpoint="other")]
-    stopped = _cutover.cut_over(plan, paths, lambda step, *_s: told.append(step), timeout_s=5, rivals=rivals)
+    stopped = _cutover.cut_over(plan, paths, lambda step, *_s: told.append(step), Gates(), timeout_s=5, rivals=rivals)
     assert before <= stopped <= time.monotonic()
     assert verbs(log) == [
         "daemon-reload",
@@ -367,7 +382,7 @@ def test_nothing_is_started_while_the_old_process_lives(
 ) -> None:
     log = systemctl(shown(MainPID=str(os.getpid())))
     with pytest.raises(FleetError, match=rf"what endpoint chat needs is not free; .*found pid {os.getpid()} of"):
-        _cutover.cut_over(plan, paths, quiet, timeout_s=1)
+        _cutover.cut_over(plan, paths, quiet, Gates(), timeout_s=1)
     assert verbs(log)[-1] == "stop chat.service"
 
 
@@ -417,4 +432,4 @@ def test_a_first_deploy_overwrites_nothing_of_somebody_elses(
         _cutover.gate_foreign(paths, staged)
     assert str(target) in caught.value.what
     assert refused in str(caught.value.found)
-    assert "move its files aside" in str(caught.value.remedy)
+    assert "llm_endpoints.chat.replaces, which retires it" in str(caught.value.remedy)

@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils._diagnosis import diagnose
 from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import UnitState, parse_show
 from goldens import GOLDEN
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_systemd import shown
 
@@ -170,6 +170,7 @@ def test_evidence_is_short_and_said_once() -> None:
     assert len(evidence) == len(set(evidence)) == 8
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(sorted(path.stem for path in STARTS.iterdir())),
     st.text(max_size=200),

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -15,15 +16,19 @@ from typing import Any
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _deploy, _endpoint, _endpoint_look, _systemd
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, Paths
+from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import Proof
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint import Asked, converge
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import look, require_truth
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_plan import Plan, decide
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import Foretold
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines import CardLedger, Ledger
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import Verdict
+from ansible_collections.dank.llm_fleet.plugins.module_utils._replaces import frees, leaving_units, spec_of
+from ansible_collections.dank.llm_fleet.plugins.module_utils._retire_plan import RetireSpec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
 from test_truth import STATE
 
@@ -98,18 +103,20 @@ class Host:
             rungs={"low": {"PARALLEL": 1}},
         )
         self.tag = "one"
+        self.expired: list[Any] = []
         self.fits: list[tuple[str | None, int | None]] = []
         (tmp_path / "m.gguf").write_text("")
         os.makedirs(self.paths.units)
 
-        def prove(era: Any, _paths: Paths, _say: Any, *, fresh: bool, expired: Any = None) -> Any:
+        def prove(era: Any, _paths: Paths, _say: Any, _gates: Gates, *, fresh: bool, expired: Any = None) -> Proof:
             tag = era.blueprint.facts["env"]["TAG"]
             self.done.append(f"prove {tag}")
             assert expired in (None, ())
             assert fresh
+            self.expired.append(expired)
             if tag in self.faults:
                 raise self.faults[tag]
-            return [Link("slots", 2, 2)], [Verdict("chat", "pass", "answered")]
+            return Proof([Link("slots", 2, 2)], [Verdict("chat", "pass", "answered")], time.monotonic())
 
         def step(name: str) -> Callable[..., None]:
             def call(*_args: Any, **_kw: Any) -> None:
@@ -127,7 +134,9 @@ class Host:
             Path(paths.env_file).write_text(plan.env_text)
             Path(paths.unit_file).write_text(plan.unit_text)
 
-        def cut_over(plan: Blueprint, paths: Paths, _say: Any, *, timeout_s: float, rivals: Any = ()) -> float:
+        def cut_over(
+            plan: Blueprint, paths: Paths, _say: Any, _gates: Gates, *, timeout_s: float, rivals: Any = ()
+        ) -> float:
             put(plan, paths)
             self.done += [f"stop {rival.endpoint}" for rival in rivals]
             self.done.append("restart")
@@ -145,7 +154,6 @@ class Host:
             monkeypatch.setattr(_endpoint, name, value)
         monkeypatch.setattr(_endpoint_look, "truth_of", lambda _era, _paths: (self.links, "HTTP 200"))
         for name, value in {
-            "await_health": lambda *_args: None,
             "cut_over": cut_over,
             "put_launcher": lambda *_args: None,
             "put_files": put,
@@ -158,10 +166,11 @@ class Host:
         monkeypatch.setattr(_systemd, "verify_unit", step("verify"))
         self.timeouts: list[float] = []
         self.standing: set[str] = set()
+        self.ever: list[str] = []
         monkeypatch.setattr(_systemd, "stop_and_disable", lambda unit, **_kw: self.done.append(f"disable {unit}"))
         monkeypatch.setattr(_endpoint_look._proc, "resident_bytes", lambda _pid: 3 * 2**20)
 
-    def fit(self, _declared: Declared, rung: str | None, leaving: int | None) -> Foretold:
+    def fit(self, _declared: Declared, rung: str | None, leaving: int | None, _gates: Gates) -> Foretold:
         self.fits.append((rung, leaving))
         if "fit" in self.faults:
             raise self.faults["fit"]
@@ -207,6 +216,10 @@ def test_first_deploy_and_a_second_run(host: Host) -> None:
     assert (result["endpoint"]["era"], result["probes"][0]["probe"]) == (era.id, "chat")
     assert "+TAG=one" in result["flipped"]
     assert era.meta["certificate"]["ledger"] == result["ledger"]
+    record = json.loads(Path(host.paths.store, "last-run.json").read_text())
+    assert (record["kind"], record["served"], record["era"]) == ("deploy", True, era.id)
+    assert [row["gate"] for row in record["gates"]] == ["foreign files", "drop-ins", "port", "unit", "ledger"]
+    assert record["gates"] == result["gates"] and all(row["ok"] for row in record["gates"])
     assert result["warnings"] == ["kv on the host: 1 MiB, not 2"]
     again = host.run()
     assert (again["changed"], again["work"], again["kind"], again["diff"]) == (False, False, "none", [])
@@ -440,6 +453,71 @@ def test_taking_over_by_an_operators_word_lasts(host: Host, rival: EraStore) -> 
     assert rival.stood_down() is None
 
 
+@pytest.fixture
+def retirements(host: Host, monkeypatch: pytest.MonkeyPatch) -> list[RetireSpec]:
+    """A quadlet to retire, until it is."""
+    host.declared = replace(host.declared, replaces={"quadlets": ["old.container"], "units": ["older"]})
+    asked: list[RetireSpec] = []
+
+    def retire(spec: RetireSpec, *, check_mode: bool = False) -> dict[str, Any]:
+        gone = "retire" in host.ever
+        if not check_mode:
+            host.done.append("retire")
+            host.ever.append("retire")
+            asked.append(spec)
+            if "retire" in host.faults:
+                raise host.faults["retire"]
+        return {"actions": [] if gone else ["retire old.container"]}
+
+    def undo(spec: RetireSpec) -> dict[str, Any]:
+        host.done.append("undo")
+        host.ever.clear()
+        if "undo" in host.faults:
+            raise host.faults["undo"]
+        return {"restored": {"old.container": spec.slug}}
+
+    monkeypatch.setattr(_endpoint, "retire", retire)
+    monkeypatch.setattr(_deploy, "retire", retire)
+    monkeypatch.setattr(_deploy, "undo", undo)
+    return asked
+
+
+def test_what_it_replaces_is_retired_once(host: Host, retirements: list[RetireSpec]) -> None:
+    assert host.run(check_mode=True)["reasons"] == ["first deploy", "retire old.container"]
+    host.run()
+    assert host.done == ["gate port", "verify", "retire", "put one", "restart", "prove one", "ledger"]
+    (spec,) = retirements
+    assert (spec.slug, spec.user, spec.scope, spec.units) == ("chat", "llm", "system", ("older",))
+    assert set(spec.own) == {host.paths.unit_file, host.paths.env_file}
+    assert host.run()["changed"] is False
+    host.ever.clear()  # somebody brought it back
+    assert (host.run()["kind"], host.done.count("retire")) == ("repair", 1)
+
+
+@pytest.mark.parametrize("step", ["retire", "one"])
+def test_what_was_retired_comes_back_with_a_failed_deploy(host: Host, retirements: list[RetireSpec], step: str) -> None:
+    host.faults[step] = FleetError("no answer")
+    with pytest.raises(FleetError, match="no answer") as caught:
+        host.run()
+    assert host.done[-1] == "undo"
+    assert str(caught.value.facts["went_back_to"]).endswith("what was retired is back: old.container")
+    host.faults["undo"] = FleetError("stuck")
+    with pytest.raises(FleetError, match=r"no answer.* And what was retired did not come back whole: stuck.*restore"):
+        host.run()
+
+
+def test_the_names_that_a_retirement_frees(host: Host) -> None:
+    host.declared = replace(host.declared, replaces={"units": ["chat"], "files": [host.paths.env_file]})
+    spec = spec_of(host.declared, host.paths)
+    assert frees(spec, host.paths) == {host.paths.unit_file, host.paths.env_file}
+    assert leaving_units(spec) == {"chat.service"}
+    other = spec_of(replace(host.declared, replaces={"quadlets": ["/x/old.container"], "user": "me"}), host.paths)
+    assert other is not None
+    assert (other.user, frees(other, host.paths), leaving_units(other)) == ("me", set(), {"old.service"})
+    assert spec_of(replace(host.declared, replaces={"scope": "user"}), host.paths) is None
+    assert (frees(None, host.paths), leaving_units(None)) == (set(), set())
+
+
 @pytest.mark.parametrize("fault", [FleetError("no answer", gate="probes"), OSError(28, "No space left on device")])
 def test_a_failed_proof_goes_back_to_the_last_era(host: Host, fault: Exception) -> None:
     host.run()
@@ -451,6 +529,11 @@ def test_a_failed_proof_goes_back_to_the_last_era(host: Host, fault: Exception) 
     assert one is not None
     assert host.done == ["gate port", "verify", "put two", "restart", "prove two", "put one", "restart", "prove one"]
     assert caught.value.facts["went_back_to"] == f"era {one.id}, which serves again"
+    assert host.expired[-2:] == [None, ()]  # all of the new era's probes, and of the certified one's the least
+    record = json.loads(Path(host.paths.store, "last-run.json").read_text())
+    assert (record["kind"], record["served"]) == ("deploy", False)
+    assert record["went_back_to"] == caught.value.facts["went_back_to"]
+    assert caught.value.facts["gates"] == record["gates"]
     assert host.store.current() == one
     states = {host.store.load(name).state for name in os.listdir(os.path.join(host.paths.store, "eras"))}
     assert states == {"certified", "failed"}

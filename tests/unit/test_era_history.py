@@ -253,8 +253,8 @@ def test_a_kill_while_pruning_leaves_whole_eras_and_the_next_run_finishes(
     assert sorted(os.listdir(os.path.join(store.folder, "eras"))) == made[2:]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data(), count=st.integers(0, 6), keep=st.integers(1, 7))
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), count=st.integers(0, 5), keep=st.integers(1, 6))
 def test_what_must_stay_stays(tmp_path: Path, blueprint: Make, data: Any, count: int, keep: int) -> None:
     shutil.rmtree(tmp_path / "s", ignore_errors=True)
     store = EraStore(str(tmp_path / "s"))

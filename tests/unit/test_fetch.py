@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import email.message
 import errno
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,16 +15,19 @@ from types import SimpleNamespace
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _fetch
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from ansible_collections.dank.llm_fleet.plugins.module_utils._fetch import (
+from ansible_collections.dank.llm_fleet.plugins.module_utils._fetch import Want, open_source
+from ansible_collections.dank.llm_fleet.plugins.module_utils._http import (
     RangeRefused,
+    RemoteChanged,
     SourceError,
+    Token,
+    Transient,
     check_url,
-    open_source,
-    receive,
+    origin_of,
+    retry_after,
     shown_url,
     strong_validator,
 )
-from ansible_collections.dank.llm_fleet.plugins.module_utils._partial import Partial
 from fileserver import FileServer, file_server
 
 BODY = b"GGUF" + os.urandom(3_000_001)
@@ -39,123 +41,199 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
 
 
 def get(
-    url: str, path: Path, *, offset: int = 0, validator: str | None = None, name: str = "m.gguf", size: int = len(BODY)
-) -> int:
-    """Fetch to ``path``; the offset that the source really started from."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT)
-    try:
-        with open_source(url, name=name, size=size, offset=offset, validator=validator, timeout_s=0.5) as stream:
-            if not stream.offset:
-                os.ftruncate(fd, 0)
-            receive(stream, fd, shown=url, size=size, on_bytes=lambda _: None)
-            return stream.offset
-    finally:
-        os.close(fd)
+    url: str,
+    *,
+    start: int = 0,
+    end: int | None = None,
+    validator: str | None = None,
+    name: str = "m.gguf",
+    size: int = len(BODY),
+    token: Token | None = None,
+) -> tuple[int, bytes]:
+    """``(where the source really started from, its bytes)``."""
+    want = Want(name, size, start, size if end is None else end, validator)
+    with open_source(url, want, timeout_s=0.5, token=token) as stream:
+        buffer, got = memoryview(bytearray(700_001)), b""
+        while count := stream.read(buffer):
+            got += buffer[:count]
+        return stream.start, got
 
 
 @pytest.mark.parametrize("kind", ["good", "nolength", "norange", "unsatisfied"])
-def test_whole_file_over_http(server: FileServer, tmp_path: Path, kind: str) -> None:
-    assert get(server.url(kind), tmp_path / "f") == 0
-    assert (tmp_path / "f").read_bytes() == BODY
+def test_whole_file_over_http(server: FileServer, kind: str) -> None:
+    assert get(server.url(kind)) == (0, BODY)
 
 
 @pytest.mark.parametrize(
-    ("kind", "says"),
+    ("kind", "error", "says"),
     [
-        ("cut", "ended early"),
-        ("cutnolength", "ended early"),
-        ("toolong", "sends more than declared"),
-        ("wronglength", "another length than declared"),
-        ("badlength", "malformed Content-Length"),
-        ("html", "HTML page"),
-        ("longhtml", "HTML page"),
-        ("lfs", "LFS pointer"),
-        ("magic", "no GGUF"),
-        ("gzip", "Content-Encoding"),
-        ("missing", "status 404"),
-        ("broken", "status 503"),
-        ("partial", "status 206"),
-        ("hang", "time allowed"),
-        ("loop", "status 302"),
+        ("wronglength", SourceError, "another length than declared"),
+        ("badlength", SourceError, "malformed Content-Length"),
+        ("html", SourceError, "HTML page"),
+        ("longhtml", SourceError, "HTML page"),
+        ("lfs", SourceError, "LFS pointer"),
+        ("magic", SourceError, "no GGUF"),
+        ("gzip", SourceError, "Content-Encoding"),
+        ("missing", SourceError, "status 404"),
+        ("forbidden", SourceError, "status 403"),
+        ("broken", Transient, "status 503"),
+        ("partial", SourceError, "status 206"),
+        ("hang", Transient, "time allowed"),
+        ("loop", SourceError, "status 302"),
     ],
 )
-def test_a_source_that_misbehaves_is_refused(server: FileServer, tmp_path: Path, kind: str, says: str) -> None:
-    server.cut_at = 2_000_000
+def test_a_source_that_misbehaves_is_refused(server: FileServer, kind: str, error: type[Exception], says: str) -> None:
     with pytest.raises(SourceError, match=says) as refusal:
-        get(server.url(kind), tmp_path / "f")
+        get(server.url(kind))
+    assert type(refusal.value) is error
     assert server.url(kind) in refusal.value.message
 
 
-@pytest.mark.parametrize("kind", ["wronglength", "html", "longhtml", "lfs", "magic", "gzip", "missing", "partial"])
-def test_refused_before_a_byte_is_written(server: FileServer, tmp_path: Path, kind: str) -> None:
-    with pytest.raises(SourceError):
-        get(server.url(kind), tmp_path / "f")
-    assert (tmp_path / "f").stat().st_size == 0
+def test_a_range_is_asked_for_under_the_condition_that_the_file_is_the_same(server: FileServer) -> None:
+    assert get(server.url("good"), start=1_234_567, end=2_000_000, validator='"v1"') == (
+        1_234_567,
+        BODY[1_234_567:2_000_000],
+    )
+    assert server.sent == 2_000_000 - 1_234_567
+    headers = server.requests[0][1]
+    assert (headers["Range"], headers["If-Range"]) == ("bytes=1234567-1999999", '"v1"')
 
 
-def test_continues_where_the_partial_ends(server: FileServer, tmp_path: Path) -> None:
-    (tmp_path / "f").write_bytes(BODY[:1_234_567])
-    assert get(server.url("good"), tmp_path / "f", offset=1_234_567, validator='"v1"') == 1_234_567
-    assert (tmp_path / "f").read_bytes() == BODY
-    assert server.sent == len(BODY) - 1_234_567
-    assert server.requests[0][1]["If-Range"] == '"v1"'
+def test_a_source_that_is_new_is_asked_for_a_range_without_a_condition(server: FileServer) -> None:
+    assert get(server.url("good"), start=5, end=10) == (5, BODY[5:10])
+    assert "If-Range" not in server.requests[0][1]
 
 
-@pytest.mark.parametrize(("kind", "validator"), [("good", '"v0"'), ("norange", '"v1"'), ("good", None)])
-def test_starts_over_when_the_remote_changed_or_knows_no_ranges(
-    server: FileServer, tmp_path: Path, kind: str, validator: str | None
+@pytest.mark.parametrize(("kind", "validator"), [("good", '"v0"'), ("norange", '"v1"'), ("norange", None)])
+def test_the_whole_file_comes_when_the_remote_changed_or_knows_no_ranges(
+    server: FileServer, kind: str, validator: str | None
 ) -> None:
-    (tmp_path / "f").write_bytes(b"GGUF old bytes")
-    assert get(server.url(kind), tmp_path / "f", offset=14, validator=validator) == 0
-    assert (tmp_path / "f").read_bytes() == BODY
+    assert get(server.url(kind), start=14, validator=validator) == (0, BODY)
 
 
 @pytest.mark.parametrize(
     ("kind", "validator", "error", "says"),
     [
         ("shifted", '"v1"', RangeRefused, "another range than asked"),
-        ("ignoresif", '"v0"', RangeRefused, "continues another file"),
+        ("ignoresif", '"v0"', RemoteChanged, "continues another file"),
         ("unsatisfied", '"v1"', RangeRefused, "status 416"),
         ("grown", '"v1"', SourceError, "another length than declared"),
         ("rangehtml", '"v1"', SourceError, "HTML page"),
     ],
 )
-def test_a_wrong_continuation_is_refused(
-    server: FileServer, tmp_path: Path, kind: str, validator: str, error: type[Exception], says: str
+def test_a_wrong_range_is_refused(
+    server: FileServer, kind: str, validator: str, error: type[Exception], says: str
 ) -> None:
-    (tmp_path / "f").write_bytes(BODY[:1000])
-    with pytest.raises(error, match=says):
-        get(server.url(kind), tmp_path / "f", offset=1000, validator=validator)
-    assert (tmp_path / "f").read_bytes() == BODY[:1000]
+    with pytest.raises(SourceError, match=says) as refusal:
+        get(server.url(kind), start=1000, validator=validator)
+    assert type(refusal.value) is error
 
 
-def test_redirect_is_followed_and_carries_no_credentials(server: FileServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "wait_s"), [("busy", 3.0), ("unavailable", 3.0), ("recovers", None)])
+def test_a_source_in_trouble_says_how_long(server: FileServer, kind: str, wait_s: float | None) -> None:
+    server.times, server.wait_s = 1, "3"
+    with pytest.raises(Transient) as refusal:
+        get(server.url(kind))
+    assert (refusal.value.wait_s, refusal.value.busy) == (wait_s, wait_s is not None)
+    assert get(server.url(kind)) == (0, BODY)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("7", 7.0),
+        ("Thu, 01 Jan 1970 00:02:00 GMT", 20.0),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
+        ("soon", None),
+        ("-1", None),
+        ("1e3", None),
+        ("9" * 30, None),
+        (None, None),
+    ],
+)
+def test_retry_after(text: str | None, seconds: float | None) -> None:
+    headers = email.message.Message()
+    if text is not None:
+        headers["Retry-After"] = text
+    assert retry_after(headers, now=100.0) == seconds
+
+
+TOKEN = "sesame"
+
+
+def test_a_token_goes_to_its_own_host_and_no_further(server: FileServer) -> None:
+    token = Token(origin_of(server.base), TOKEN)
     with file_server(BODY) as other:
         server.elsewhere = other.url("good") + "?signature=secret"
-        get(server.url("redirect"), tmp_path / "f")
+        assert get(server.url("private"), token=token) == (0, BODY)
+        assert [headers["Authorization"] for _, headers in server.requests] == [f"Bearer {TOKEN}"]
+        assert [headers.get("Authorization") for _, headers in other.requests] == [None]
+
+
+def test_a_token_stays_on_a_redirect_within_its_host(server: FileServer) -> None:
+    server.elsewhere = server.url("private", "moved")
+    # the second answer redirects to itself until the server knows no other place
+    with pytest.raises(SourceError, match="status 302") as refusal:
+        get(server.url("private"), token=Token(origin_of(server.base), TOKEN))
+    assert {headers.get("Authorization") for _, headers in server.requests} == {f"Bearer {TOKEN}"}
+    assert len(server.requests) > 1
+    assert TOKEN not in refusal.value.message
+
+
+def test_another_host_than_the_tokens_own_never_sees_it(server: FileServer) -> None:
+    with file_server(BODY) as hub, pytest.raises(SourceError, match="status 401") as refusal:
+        get(server.url("private"), token=Token(origin_of(hub.base), TOKEN))
+    assert "Authorization" not in server.requests[0][1]
+    assert TOKEN not in refusal.value.message and TOKEN not in repr(Token("o", TOKEN))
+
+
+def test_a_redirect_back_from_elsewhere_brings_no_token(server: FileServer) -> None:
+    with file_server(BODY) as other:
+        server.elsewhere, other.elsewhere = other.url("redirect"), server.url("good")
+        assert get(server.url("private"), token=Token(origin_of(server.base), TOKEN)) == (0, BODY)
+    assert [headers.get("Authorization") for _, headers in server.requests] == [f"Bearer {TOKEN}", None]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("https://h/a", "https://H:443/b?c", True),
+        ("http://h/a", "https://h/a", False),
+        ("http://h/a", "http://h:8080/a", False),
+        ("https://h/a", "https://h.example/a", False),
+        ("https://h/a", "https://h@evil/a", False),
+    ],
+)
+def test_origins(one: str, other: str, same: bool) -> None:
+    assert (origin_of(one) == origin_of(other)) is same
+
+
+def test_redirect_is_followed_and_carries_no_credentials(server: FileServer) -> None:
+    with file_server(BODY) as other:
+        server.elsewhere = other.url("good") + "?signature=secret"
+        assert get(server.url("redirect")) == (0, BODY)
         assert other.requests
         for _, headers in server.requests + other.requests:
             assert not {"authorization", "cookie"} & {key.lower() for key in headers}
-    assert (tmp_path / "f").read_bytes() == BODY
 
 
-def test_redirect_is_named_without_its_signature(server: FileServer, tmp_path: Path) -> None:
+def test_redirect_is_named_without_its_signature(server: FileServer) -> None:
     server.elsewhere = server.url("magic") + "?signature=secret"
     with pytest.raises(SourceError, match="redirected to") as refusal:
-        get(server.url("redirect"), tmp_path / "f")
+        get(server.url("redirect"))
     assert "secret" not in refusal.value.message
 
 
 @pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://127.0.0.1/x"])
-def test_redirect_out_of_http_is_refused(server: FileServer, tmp_path: Path, target: str) -> None:
+def test_redirect_out_of_http_is_refused(server: FileServer, target: str) -> None:
     server.elsewhere = target
     with pytest.raises(SourceError, match="redirect"):
-        get(server.url("redirect"), tmp_path / "f")
+        get(server.url("redirect"))
 
 
-def test_unreachable_host(tmp_path: Path) -> None:
+def test_unreachable_host() -> None:
     with pytest.raises(SourceError, match="cannot be reached"):
-        get("http://127.0.0.1:1/m.gguf", tmp_path / "f")
+        get("http://127.0.0.1:1/m.gguf")
 
 
 @pytest.mark.parametrize("kernel", [True, False])
@@ -168,9 +246,26 @@ def test_local_file_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, k
             raise OSError(errno.EXDEV, "another device")
 
         monkeypatch.setattr(os, "copy_file_range", refuse)
-    get(source.as_uri(), tmp_path / "f")
-    assert (tmp_path / "f").read_bytes() == BODY
-    assert (tmp_path / "f").stat().st_ino != source.stat().st_ino
+    with (tmp_path / "f").open("w+b") as target:
+        with open_source(source.as_uri(), Want("m.gguf", len(BODY), 1000, len(BODY))) as stream:
+            position = 1000
+            while count := stream.copy(target.fileno(), position, 1_000_000):
+                position += count
+            assert position == (len(BODY) if kernel else 1000)
+            rest = memoryview(bytearray(len(BODY)))
+            assert stream.read(rest) == len(BODY) - position
+        assert os.pread(target.fileno(), len(BODY), 1000) + bytes(rest[: len(BODY) - position]) == BODY[1000:]
+
+
+def test_local_file_that_changed_meanwhile_is_not_continued(tmp_path: Path) -> None:
+    source = tmp_path / "s.gguf"
+    source.write_bytes(BODY)
+    with open_source(source.as_uri(), Want("m.gguf", len(BODY), 0, 10)) as stream:
+        validator = stream.validator
+    assert get(source.as_uri(), start=5, validator=validator)[0] == 5
+    os.utime(source)
+    with pytest.raises(RemoteChanged):
+        get(source.as_uri(), start=5, validator=validator)
 
 
 @pytest.mark.parametrize(
@@ -187,26 +282,14 @@ def test_local_file_that_is_not_the_declared_one(tmp_path: Path, content: bytes 
     if content is not None:
         (tmp_path / "s").write_bytes(content)
     with pytest.raises(SourceError, match=says):
-        get((tmp_path / "s").as_uri(), tmp_path / "f")
+        get((tmp_path / "s").as_uri())
 
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
 def test_local_source_must_be_a_regular_file(tmp_path: Path, make: object) -> None:
     make(tmp_path / "s")  # type: ignore[operator]
     with pytest.raises(SourceError, match="regular file"):
-        get((tmp_path / "s").as_uri(), tmp_path / "f")
-
-
-def test_a_full_disk_is_the_targets_fault(tmp_path: Path) -> None:
-    (tmp_path / "s").write_bytes(BODY)
-    with open_source((tmp_path / "s").as_uri(), name="m.gguf", size=len(BODY)) as stream:
-        fd = os.open("/dev/full", os.O_RDWR)
-        try:
-            with pytest.raises(FleetError, match="could not be written") as refusal:
-                receive(stream, fd, shown="s", size=len(BODY), on_bytes=lambda _: None)
-        finally:
-            os.close(fd)
-    assert not isinstance(refusal.value, SourceError)
+        get((tmp_path / "s").as_uri())
 
 
 @pytest.mark.parametrize(
@@ -245,34 +328,6 @@ def test_strong_validator(etag: str | None, strong: str | None) -> None:
     assert strong_validator(etag) == strong
 
 
-@pytest.mark.parametrize(
-    ("change", "point"),
-    [
-        ({}, (5, '"v"')),
-        ({"url": "http://other"}, (0, None)),
-        ({"bytes": 11}, (0, None)),
-        ({"digest": "cd"}, (0, None)),
-        ({"validator": None}, (0, None)),
-        ({"validator": 'W/"v"'}, (0, None)),
-    ],
-)
-def test_resume_point(tmp_path: Path, change: dict[str, object], point: tuple[int, str | None]) -> None:
-    partial = Partial(str(tmp_path), "f")
-    Path(partial.path).write_bytes(b"12345")
-    note = {"url": "http://u", "validator": '"v"', "bytes": 10, "digest": "ab"} | change
-    Path(partial.note).write_text(json.dumps(note))
-    assert partial.resume_point("http://u", 10, "ab") == point
-
-
-@pytest.mark.parametrize("note", [None, "", "[]", "{"])
-def test_no_resume_on_a_lost_or_damaged_note(tmp_path: Path, note: str | None) -> None:
-    partial = Partial(str(tmp_path), "f")
-    Path(partial.path).write_bytes(b"12345")
-    if note is not None:
-        Path(partial.note).write_text(note)
-    assert partial.resume_point("http://u", 10, "ab") == (0, None)
-
-
 @pytest.mark.parametrize("text", ["9" * 5000, "\u00b2", "1e3", "-1", ""])
 def test_numbers_that_are_none_in_headers_are_refused_in_words(text: str) -> None:
     headers = email.message.Message()
@@ -282,5 +337,5 @@ def test_numbers_that_are_none_in_headers_are_refused_in_words(text: str) -> Non
     assert len(caught.value.message) < 300
     answer = SimpleNamespace(headers={"Content-Range": f"bytes 0-{text}/{text}"})
     with pytest.raises(RangeRefused, match="another range than asked") as refused:
-        _fetch._check_range(answer, "it", 10, 0, None)
+        _fetch._check_range(answer, "it", Want("m", 10, 0, 5))
     assert len(refused.value.message) < 300

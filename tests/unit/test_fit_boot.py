@@ -91,6 +91,7 @@ OTHER_SHAPES: dict[str, Any] = {
     "gpu_layers": 2,
     "swa_full": True,
     "backend": "hip",
+    "outputs": 9,
 }
 
 

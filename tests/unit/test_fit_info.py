@@ -70,7 +70,7 @@ def test_a_model_and_its_settings(ask: Ask, tmp_path: Path) -> None:
         gpu_layers=20,
         backend="hip",
         cards=PAIR,
-        kinship=False,
+        kinship=False,  # these two are of no family
     )
     batches, drafts = (256, 1024), ("draft-simple", 5, "q8_0", "q4_0", ("b",))
     shape = Shape(16384, 2, "q8_0", "bf16", *batches, (3.0, 1.5), "layer", True, "auto", *drafts, 20, True, "hip")

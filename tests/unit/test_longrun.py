@@ -20,6 +20,7 @@ from ansible_collections.dank.llm_fleet.plugins.plugin_utils._longrun import (
     LongRunAction,
     amount,
     duration,
+    file_line,
     parse_poll,
     progress_line,
 )
@@ -90,6 +91,40 @@ def test_a_step_shows_at_once_and_its_progress_every_five_seconds() -> None:
     assert at(12, "fetch", 3 * 10**8) is None  # stalled: nothing new to say
     line = at(13, "verify", 1)
     assert line is not None and "MB/s" not in line
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        (
+            {"name": "a", "done": 10**9, "total": 3 * 10**9, "phase": "downloading", "rate": 10**8},
+            "a: downloading 1.0/3.0 GB, 100 MB/s, about 20s left",
+        ),
+        ({"name": "a", "done": 0, "total": 3 * 10**9, "phase": "connecting"}, "a: connecting 0.0/3.0 GB"),
+        (
+            {"name": "a", "done": 10**6, "total": 10**7, "phase": "waiting", "note": "status 429, again in 5 s"},
+            "a: status 429, again in 5 s 1.0/10 MB",
+        ),
+        ({}, ": "),
+    ],
+)
+def test_the_line_of_a_file(file: dict[str, Any], line: str) -> None:
+    assert file_line("h", file) == f"[h]   {line}"
+
+
+def test_files_in_work_stand_below_the_whole() -> None:
+    files = [{"name": name, "done": 1, "total": 10**9, "phase": "downloading"} for name in ("a", "b")]
+    state = {"step": "fetching", "done": 2, "total": 2 * 10**9, "unit": "B", "rate": 10**8, "files": files}
+    told = Lines("h", "payload p").feed(state, 0)
+    assert told is not None and [line[:30] for line in told.splitlines()][1:] == [
+        "[h]   a: downloading 0.0/1.0 G",
+        "[h]   b: downloading 0.0/1.0 G",
+    ]
+    assert "100 MB/s" in told.splitlines()[0] and "about 20s left" in told.splitlines()[0]
+    alone = Lines("h", "payload p").feed({**state, "files": files[:1]}, 0)
+    assert alone is not None and "\n" not in alone
+    waiting = Lines("h", "payload p").feed({**state, "files": [{**files[0], "note": "again in 5 s"}]}, 0)
+    assert waiting is not None and "again in 5 s" in waiting
 
 
 RUNNING = '{"started": true, "finished": false, "ansible_job_id": "j1.2"}'

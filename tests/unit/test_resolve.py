@@ -146,3 +146,36 @@ def test_the_filter_reads_the_hosts_of_the_run_only() -> None:
     assert hosts("chat", hostvars, ["a", "b"]) == ["a"]
     with pytest.raises(AnsibleFilterError, match="no host of this run declares endpoint 'chat'"):
         hosts("chat", hostvars, ["b"])
+
+
+SHARED: dict[str, Any] = {
+    "big": {
+        "engine": "llamacpp",
+        "runtime": "cpu",
+        "payload": "big",
+        "cards": ["a", "b"],
+        "env": {"LISTEN_PORT": 7770},
+    },
+    "small": {"engine": "llamacpp", "runtime": "cpu", "payload": "smol", "cards": ["b"], "env": {"LISTEN_PORT": 7771}},
+    "other": {"engine": "r9v", "runtime": "rocm", "payload": "big", "env": {"R9V_HOST_PORT": "7770"}},
+    "apart": {"engine": "llamacpp", "runtime": "cpu", "payload": "smol", "env": {"LISTEN_PORT": 9}},
+}
+
+
+def fleet(**active: bool) -> dict[str, Any]:
+    return {name: {**entry, "active": active.get(name, False)} for name, entry in SHARED.items()}
+
+
+def test_rivals_want_the_same_port_or_card_and_are_not_active() -> None:
+    (big,) = resolve(fleet(big=True), RUNTIMES, PAYLOADS)["endpoints"]
+    assert big["rivals"] == ["small", "other"]
+    apart, small = resolve(fleet(small=True, apart=True), RUNTIMES, PAYLOADS)["endpoints"][::-1]
+    assert small["rivals"] == ["big"] and "rivals" not in apart
+
+
+def test_an_operator_activates_one_in_the_place_of_its_rivals() -> None:
+    told = resolve(fleet(big=True, apart=True), RUNTIMES, PAYLOADS, activate="small")["endpoints"]
+    assert names(told) == ["small", "apart"]
+    assert (told[0]["rivals"], told[0]["activate"], "activate" in told[1]) == (["big"], True, False)
+    assert names(resolve(fleet(big=True), RUNTIMES, PAYLOADS, "small", activate="small")["endpoints"]) == ["small"]
+    assert names(resolve(fleet(big=True), RUNTIMES, PAYLOADS, activate="of another host")["endpoints"]) == ["big"]

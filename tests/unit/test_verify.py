@@ -14,17 +14,14 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils import _verify
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import (
     Digest,
-    FollowingHasher,
     Identity,
-    following,
+    all_stamps,
     hash_file,
     head_fault,
     read_stamp,
     stamp_path,
     write_stamp,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 FULL = hashlib.sha256(b"x").hexdigest()
 
@@ -159,43 +156,13 @@ def test_two_files_of_one_name_have_two_stamps(tmp_path: Path) -> None:
     assert stamp_path(str(tmp_path), "/a/f") != stamp_path(str(tmp_path), "/b/f")
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.lists(st.integers(1, 3 << 20), max_size=6), st.integers(0, 2 << 20))
-def test_following_hasher_hashes_what_was_written(
-    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], start: int
-) -> None:
-    path = tmp_path_factory.mktemp("h") / "f"
-    data = os.urandom(64) * ((start + sum(sizes)) // 64 + 1)
-    data = data[: start + sum(sizes)]
-    fd = os.open(path, os.O_RDWR | os.O_CREAT)
-    try:
-        os.pwrite(fd, data[:start], 0)
-        hasher = FollowingHasher(fd, start=start, max_lag=2 << 20)
-        position = start
-        for size in sizes:
-            os.pwrite(fd, data[position : position + size], position)
-            position += size
-            hasher.advance(position)
-        assert hasher.finish() == hashlib.sha256(data).hexdigest()
-    finally:
-        os.close(fd)
-
-
-def test_following_hasher_reports_a_cut_file_to_the_writer(tmp_path: Path) -> None:
-    fd = os.open(tmp_path / "f", os.O_RDWR | os.O_CREAT)
-    try:
-        with pytest.raises(FleetError, match="was cut"), following(fd, 0) as hasher:
-            hasher.advance(5 << 20)
-            hasher.finish()
-    finally:
-        os.close(fd)
-
-
-def test_leaving_early_stops_the_thread(tmp_path: Path) -> None:
-    fd = os.open(tmp_path / "f", os.O_RDWR | os.O_CREAT)
-    try:
-        with pytest.raises(KeyError), following(fd, 0) as hasher:
-            raise KeyError
-        assert not hasher._thread.is_alive()
-    finally:
-        os.close(fd)
+def test_all_stamps_are_those_that_lie_in_their_place(tmp_path: Path) -> None:
+    assert all_stamps(str(tmp_path / "absent")) == []
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(b"x")
+        write_stamp(str(tmp_path / "stamps"), str(tmp_path / name), FULL, Identity.of((tmp_path / name).stat()))
+    (tmp_path / "stamps" / "broken.json").write_text("{")
+    (tmp_path / "stamps" / "notes.txt").write_text("")
+    stamp = Path(stamp_path(str(tmp_path / "stamps"), str(tmp_path / "b")))
+    stamp.rename(stamp.with_name("moved.json"))
+    assert [stamp.path for stamp in all_stamps(str(tmp_path / "stamps"))] == [str(tmp_path / "a")]

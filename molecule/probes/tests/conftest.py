@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "molecule" / "shared"), str(ROOT / "collections")]
 
-from fleet import Fleet
+from fleet import Fleet  # noqa: E402 - found by the line above
 
 
 @pytest.fixture(scope="session")

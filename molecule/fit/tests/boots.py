@@ -1,0 +1,177 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Puts the models on the host, starts a real llama-server there for each case, and reads what its log says."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf import Gguf, read_gguf
+from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger import Ledger, predict
+from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import MIB, Shape
+from cases import Case
+from fleet import ROOT, Fleet
+from tinymodels import MODELS, build
+
+RUNTIME = "/opt/llm-fleet/runtimes/cpu/bin"
+FOLDER = "/var/tmp/fit"
+TOY = ROOT / "tests" / "fixtures" / "models"
+SMOLLM2 = "SmolLM2-135M-Instruct.Q4_1.gguf"
+RUNNER = Path(__file__).with_name("boot_on_host.py")
+
+
+def sources() -> Path:
+    """The cache that every test host has as /var/cache/llm-fleet/sources."""
+    return Path(os.environ.get("LLM_FLEET_CACHE", os.path.expanduser("~/.cache/llm-fleet"))) / "sources"
+
+
+def on_host(model: str) -> str:
+    """A model's path on the host."""
+    return f"/var/cache/llm-fleet/sources/{SMOLLM2}" if model == "smollm2" else f"{FOLDER}/{model}.gguf"
+
+
+def _content(model: str) -> bytes:
+    return build(model) if model in MODELS else (TOY / f"{model}.gguf").read_bytes()
+
+
+@cache
+def header(model: str) -> Gguf:
+    """A model's header, read here."""
+    if model == "smollm2":
+        return read_gguf(str(sources() / SMOLLM2))
+    if model not in MODELS:
+        return read_gguf(str(TOY / f"{model}.gguf"))
+    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"llm-fleet-{model}-{os.getpid()}.gguf"
+    path.write_bytes(build(model))
+    try:
+        return read_gguf(str(path))
+    finally:
+        path.unlink()
+
+
+def ledger_of(case: Case) -> Ledger:
+    """What we predict, on the controller, from the headers alone."""
+    drafter, mmproj, lora = (name and header(name) for name in (case.drafter, case.mmproj, case.lora))
+    return predict(header(case.model), case.shape, drafter=drafter, mmproj=mmproj, lora=lora, cards=[])
+
+
+def flags(shape: Shape) -> list[str]:
+    """A shape as arguments."""
+    told = ["--ctx-size", shape.ctx_size, "--ubatch-size", shape.ubatch_size, "--batch-size", shape.batch_size]
+    told += ["--cache-type-k", shape.cache_type_k, "--cache-type-v", shape.cache_type_v]
+    told += ["--flash-attn", shape.flash_attn]
+    if shape.parallel is not None:
+        told += ["--parallel", shape.parallel]
+    if shape.kv_unified is not None:
+        told += ["--kv-unified" if shape.kv_unified else "--no-kv-unified"]
+    if shape.swa_full:
+        told += ["--swa-full"]
+    if shape.spec_type is not None:
+        told += ["--spec-type", shape.spec_type, "--spec-draft-n-max", shape.spec_draft_n_max]
+        told += ["--spec-draft-type-k", shape.draft_type_k, "--spec-draft-type-v", shape.draft_type_v]
+    return [str(word) for word in told]
+
+
+def arguments(case: Case) -> list[str]:
+    """The server's, the program first."""
+    told = [f"{RUNTIME}/llama-server", "--model", on_host(case.model), *flags(case.shape)]
+    for flag, name in (("--spec-draft-model", case.drafter), ("--mmproj", case.mmproj), ("--lora", case.lora)):
+        if name:
+            told += [flag, on_host(name)]
+    return [*told, "--threads", "1", "--fit", "off", "--no-warmup", "--log-verbosity", "4"]
+
+
+def send(fleet: Fleet, command: str, content: bytes) -> str:
+    """Run a command on the host with ``content`` as its input."""
+    config = sources().parent / "testhosts" / "ssh_config"
+    done = subprocess.run(["ssh", "-F", str(config), fleet.host, command], input=content, capture_output=True)
+    assert done.returncode == 0, f"{command}: {done.returncode} {done.stderr.decode()}"
+    return done.stdout.decode()
+
+
+def put(fleet: Fleet, files: Mapping[str, bytes]) -> None:
+    """Write files into the folder on the host, in one go."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    send(fleet, f"mkdir -p {FOLDER} && tar -x -C {FOLDER}", packed.getvalue())
+
+
+def put_models(fleet: Fleet) -> None:
+    """Have all models on the host."""
+    names = [*MODELS, *(path.stem for path in TOY.glob("*.gguf"))]
+    put(fleet, {f"{name}.gguf": _content(name) for name in names})
+
+
+@dataclass(frozen=True)
+class Boot:
+    """How a start ended and its log."""
+
+    listening: bool
+    rc: int
+    log: str
+
+
+def boot_all(fleet: Fleet, cases: Sequence[Case]) -> dict[str, Boot]:
+    """Start the server for each case until it listens, then stop it."""
+    put(fleet, {"boot_on_host.py": RUNNER.read_bytes()})
+    told = json.dumps({case.id: arguments(case) for case in cases}).encode()
+    ends = json.loads(send(fleet, f"python3 {FOLDER}/boot_on_host.py", told))
+    return {name: Boot(**end) for name, end in ends.items()}
+
+
+# Until there is a parser of boot logs in the collection: the few lines that are compared.
+_START = re.compile(r"llama_context: constructing llama_context")
+_POOL = re.compile(r"llama_context: (n_ctx|n_ctx_seq) += (\d+)")
+_KIND = re.compile(r"llama_kv_cache_iswa: creating +(non-SWA|SWA) KV cache")
+_COMPUTE = re.compile(r"CPU compute buffer size = +([\d.]+) MiB")
+_KV = re.compile(r"llama_kv_cache: size = .*, K \(\w+\): +([\d.]+) MiB, V \(\w+\): +([\d.]+) MiB")
+_RS = re.compile(r"llama_memory_recurrent: size = .*, R \(\w+\): +([\d.]+) MiB, S \(\w+\): +([\d.]+) MiB")
+
+
+def measured(log: str) -> list[dict[str, str]]:
+    """Each context of a log in its order: n_ctx, n_ctx_seq and MiB of every kind of cache, as printed."""
+    contexts: list[dict[str, str]] = []
+    window = ""
+    for line in log.splitlines():
+        if _START.search(line):
+            contexts.append({})
+            window = ""
+        elif found := _POOL.search(line):
+            contexts[-1][found[1]] = found[2]
+        elif found := _KIND.search(line):
+            window = "_window" if found[1] == "SWA" else ""
+        elif found := _KV.search(line):
+            contexts[-1] |= {f"kv{window}_k": found[1], f"kv{window}_v": found[2]}
+        elif found := _RS.search(line):
+            contexts[-1] |= {"recurrent_r": found[1], "recurrent_s": found[2]}
+    # A cache for no layer at all is printed as 0.00.
+    return [{key: value for key, value in context.items() if value != "0.00"} for context in contexts]
+
+
+def compute(log: str) -> list[float]:
+    """MiB of each context's compute buffer, as it was reserved last."""
+    return [float(_COMPUTE.findall(part)[-1]) for part in _START.split(log)[1:]]
+
+
+def predicted(ledger: Ledger, drafts: bool) -> list[dict[str, str]]:
+    """The same of a ledger, to the log's two places."""
+    contexts = []
+    for prefix in ("", "draft_") if drafts else ("",):
+        lines = [line for line in ledger.lines if line.term in (f"{prefix}kv", f"{prefix}recurrent")]
+        sizes = {line.name.removeprefix(prefix): f"{line.bytes / MIB:.2f}" for line in lines}
+        contexts.append({"n_ctx": str(ledger.n_ctx), "n_ctx_seq": str(ledger.n_ctx_seq), **sizes})
+    return contexts
