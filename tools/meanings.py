@@ -60,7 +60,8 @@ MEANINGS: dict[str, dict[str, str]] = {
         "runtime": "The runtime of that boot (default: the endpoint's)",
         "payload": "The payload of that boot (default: the endpoint's)",
         "env": "The env lines of that boot that differ from the endpoint's",
-        "cards": "By card: `compute_mib`, `draft_compute_mib`, `projector_compute_mib`, `driver_mib` or `total_mib`",
+        "cards": "By card, or `host`: `compute_mib`, `draft_compute_mib`, `projector_compute_mib`, `driver_mib` or, "
+        "alone, `total_mib`",
     },
     "CLIENT": {
         "context_window": "Tokens that one conversation may have; must equal the window of a slot",

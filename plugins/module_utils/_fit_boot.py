@@ -15,7 +15,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger import DRIV
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines import Ledger, Line, gather
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import MIB, Card, Shape, context
 
-__all__ = ["MEASURED_TERMS", "Boot", "Measured", "faults_of_terms"]
+__all__ = ["HOST", "MEASURED_TERMS", "Boot", "Measured", "faults_of_terms"]
 
 # What a boot's log or the driver tells: (the term of the ledger, whether the figure takes the prediction's place).
 # The total takes the place of all terms of its card.
@@ -26,6 +26,8 @@ MEASURED_TERMS = {
     "driver_mib": ("driver", False),
     "total_mib": ("driver", True),
 }
+# The name of the host's own figures among those of the cards.
+HOST = "host"
 _ROLES = ("model", "drafter", "mmproj", "lora")
 
 
@@ -47,7 +49,8 @@ def faults_of_terms(cards: Any) -> Iterator[FleetError]:
 
 @dataclass(frozen=True)
 class Measured:
-    """Figures of one boot, in MiB by card and name of :data:`MEASURED_TERMS`; they hold for that very boot alone.
+    """Figures of one boot, in MiB by card (or :data:`HOST`) and name of :data:`MEASURED_TERMS`; they hold for that
+    very boot alone.
 
     ``runtime`` and ``payload`` are names of the inventory; ``loads`` and ``devices`` are as in :class:`Boot`.
     """
@@ -117,7 +120,7 @@ class Boot:
         prediction, and so no knowledge of its architecture.
         """
         found = self.applying()
-        if found is not None and self.cards and all("total_mib" in found.cards.get(name, {}) for name in self.devices):
+        if found is not None and all("total_mib" in found.cards.get(name, {}) for name in self.devices or (HOST,)):
             return self._as_measured(found)
         ledger = self.plan().at(self.shape.tensor_split)
         if found is not None:
@@ -125,7 +128,7 @@ class Boot:
         return self._summed(ledger, [*ledger.lines, *self.carried])
 
     def beyond(self) -> tuple[Line, ...]:
-        """What the measured figures show on each card above the prediction; nothing of what they show below it.
+        """What the measured figures show on each device above the prediction; nothing of what they show below it.
 
         It is what a boot nearby has to reckon with too, where a smaller figure would be no credit for it.
         """
@@ -135,31 +138,39 @@ class Boot:
         ledger = self.plan().at(self.shape.tensor_split)
         seen = self._over(ledger, found)
         lines = []
-        for before, after in zip(ledger.cards, seen.cards, strict=True):
+        for before, after in zip((*ledger.cards, ledger.host), (*seen.cards, seen.host), strict=True):
             if "total_mib" in found.cards.get(before.name, {}):
                 more = max(0, after.total - before.total)
             else:
                 terms = {term for term, _ in MEASURED_TERMS.values()}
                 more = sum(max(0, getattr(after, term) - getattr(before, term)) for term in terms)
             if more:
-                lines.append(Line("beyond the prediction", "driver", before.name, more, "measured", found.name))
+                card = None if before is ledger.host else before.name
+                lines.append(Line("beyond the prediction", "driver", card, more, "measured", found.name))
         return tuple(lines)
+
+    def _figures(self, found: Measured) -> Iterator[tuple[str | None, Mapping[str, float]]]:
+        """The figures of each device that this boot uses; None for the host."""
+        for name in (*self.devices, HOST):
+            if name in found.cards:
+                yield (name if name in self.devices else None), found.cards[name]
 
     def _as_measured(self, found: Measured) -> Ledger:
         lines = [
-            Line("total", "driver", name, round(found.cards[name]["total_mib"] * MIB), "measured", found.name)
-            for name in self.devices
+            Line("total", "driver", card, round(terms["total_mib"] * MIB), "measured", found.name)
+            for card, terms in self._figures(found)
+            if "total_mib" in terms
         ]
         trained = self.model.metadata.get(f"{self.model.architecture}.context_length")
         room = context(self.shape, trained if isinstance(trained, int) else 0)
         cards, host = gather(lines, self.cards, self.host)
-        notes = ("the cards' totals are measured, and nothing is counted on the host",)
+        notes = () if host.total else ("the cards' totals are measured, and nothing is counted on the host",)
         return Ledger(cards, host, tuple(lines), room.n_ctx, room.n_ctx_seq, (), notes)
 
     def _over(self, ledger: Ledger, found: Measured) -> Ledger:
         """The ledger with the figures in the place of their terms, or beside them."""
         lines = list(ledger.lines)
-        told = {name: found.cards[name] for name in self.devices if name in found.cards}
+        told = dict(self._figures(found))
         for card, terms in told.items():
             if "total_mib" in terms:
                 lines = [line for line in lines if line.card != card]
@@ -170,12 +181,13 @@ class Boot:
                     lines = [line for line in lines if (line.card, line.term) != (card, term)]
                 label = name.removesuffix("_mib")
                 lines.append(Line(label, term, card, round(value * MIB), "measured", found.name))
-        notes = list(ledger.notes)
-        if {"projector_compute_mib", "total_mib"} & set(told.get(self.devices[0], {}) if self.devices else ()):
-            notes = [note for note in notes if note != PROJECTOR_NOTE]
+        counted = set()
+        if {"projector_compute_mib", "total_mib"} & set(told.get(self.devices[0] if self.devices else None, {})):
+            counted.add(PROJECTOR_NOTE)
         if all({"driver_mib", "total_mib"} & set(told.get(name, {})) for name in self.devices):
-            notes = [note for note in notes if note != DRIVER_NOTE]
-        return self._summed(replace(ledger, notes=tuple(notes)), lines)
+            counted.add(DRIVER_NOTE)
+        notes = tuple(note for note in ledger.notes if note not in counted)
+        return self._summed(replace(ledger, notes=notes), lines)
 
     def _summed(self, ledger: Ledger, lines: list[Line]) -> Ledger:
         cards, host = gather(lines, self.cards, self.host)

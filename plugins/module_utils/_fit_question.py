@@ -120,7 +120,10 @@ def ask(params: Mapping[str, Any]) -> dict[str, Any]:
         boot = boot_of(params, params["env"], host=host)
         for rung, lines in params["rungs"].items():
             try:
-                rungs[rung] = answer(boot_of(params, {**params["env"], **lines}, host=host))
+                other = boot_of(params, {**params["env"], **lines}, host=host)
+                if params["kinship"]:
+                    kin(other, params["ggml_types"])
+                rungs[rung] = answer(other)
             except FleetError as exc:  # a rung that cannot be is an answer; the declared shape has to be one
                 rungs[rung] = {"fits": None if isinstance(exc, Unread) else False, "error": exc.message}
     boot, near = _chosen(boot, params)

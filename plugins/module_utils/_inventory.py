@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_boot import faults_of_terms
+from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_boot import HOST, faults_of_terms
 from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_probes import probe_problems
 from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_schema import (
     CARD,
@@ -232,7 +232,7 @@ def _check_measured(
             yield from _undeclared(where, kind, one[kind], table)
     for fault in faults_of_terms(one["cards"]):
         yield f"{where}.cards: {fault.message}"
-    yield from _strange_cards(where, one["cards"], cards)
+    yield from _strange_cards(where, (name for name in one["cards"] if name != HOST), cards)
     name = one.get("payload", given["payload"])
     payload = tables["payload"][name] if f"payload {name}" in sound else None
     found, _lines = _env_problems(given["engine"], {**given["env"], **one.get("env", {})}, payload)

@@ -192,8 +192,8 @@ options:
         description: The payload's name, where it is not that of O(payload).
         type: str
       cards:
-        description: By card a dictionary of C(compute_mib), C(draft_compute_mib), C(projector_compute_mib),
-          C(driver_mib) or, alone, C(total_mib).
+        description: By card, or C(host), a dictionary of C(compute_mib), C(draft_compute_mib),
+          C(projector_compute_mib), C(driver_mib) or, alone, C(total_mib).
         type: dict
         required: true
   host_floor_mib:

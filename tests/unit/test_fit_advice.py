@@ -143,6 +143,10 @@ def test_a_host_that_is_short_is_named_and_advised_by_what_frees_it(tmp_path: Pa
         "CTX_SIZE",
     ]
     assert all(one["fits"] and one["frees_mib"]["host"] > 0 for one in told["advice"])
+    # Where nothing is enough, what frees the card alone is no help either.
+    scant = answer(replace(here, host=Card("host", 600, 500)))
+    lines = [one["line"] for one in scant["advice"]]
+    assert lines == ["UBATCH_SIZE=512", "UBATCH_SIZE=256", "SPEC_TYPE=none"]
     with pytest.raises(FleetError, match="endpoint chat does not fit the host; expected 500 MiB free of 2,400"):
         require_room("chat", told)
 
@@ -177,6 +181,13 @@ def test_the_window_of_the_header_can_be_shortened() -> None:
     assert told["n_ctx"] == 262144
     (line,) = [one["line"] for one in told["advice"] if one["line"].startswith("CTX_SIZE=")]
     assert 0 < int(line.removeprefix("CTX_SIZE=")) < 262144
+
+
+def test_a_boot_that_is_a_byte_short_loses_one_window_of_256() -> None:
+    boot = Boot(made(), Shape(8192, parallel=2), tuple(cards(1, 1000)))
+    total = answer(boot)["cards"][0]["total_mib"]
+    told = answer(replace(boot, cards=(Card("card0", total - 1e-6),)))
+    assert "CTX_SIZE=7680" in [one["line"] for one in told["advice"]]
 
 
 def test_fewer_layers_than_cards_have_a_verdict_too() -> None:

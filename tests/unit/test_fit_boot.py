@@ -179,6 +179,20 @@ def test_a_total_on_one_card_does_not_serve_an_unknown_architecture() -> None:
         answer(mystery(2000, {"card0": {"total_mib": 1500}}))
 
 
+def test_the_hosts_own_figures() -> None:
+    plain, told = (answer(one)["host"] for one in (boot(), with_figures({"host": {"compute_mib": 3, "driver_mib": 1}})))
+    assert (told["compute_mib"], told["driver_mib"]) == (3, 1)
+    assert told["free_after_mib"] == plain["free_after_mib"] + plain["compute_mib"] - 4
+    figures = {**TOTALS, "host": {"total_mib": 7}}
+    told = answer(mystery(2000, figures))
+    assert (told["host"]["total_mib"], told["fits"], told["notes"]) == (7, True, [])
+    alone = replace(mystery(2000, figures, backend="cpu"), cards=())
+    with pytest.raises(UnknownMemory):
+        answer(alone)
+    told = answer(replace(alone, measured=(measured(alone, figures),)))
+    assert (told["cards"], told["host"]["total_mib"], told["fits"]) == ([], 7, True)
+
+
 def test_a_total_stands_for_all_of_its_card() -> None:
     told = answer(with_figures({"card0": {"total_mib": 1500, "driver_mib": 300}}))
     first, second = told["cards"]
@@ -201,10 +215,11 @@ def test_figures_of_a_card_that_the_boot_does_not_use_are_left_out() -> None:
             {"card0": 300, "card1": 5},
         ),
         ({"card0": {"compute_mib": 0}}, {}),
+        ({"host": {"driver_mib": 9}}, {None: 9}),
         ({"card0": {"total_mib": 0}}, {}),
     ],
 )
-def test_what_is_measured_beyond_the_prediction(figures: Any, more: dict[str, float]) -> None:
+def test_what_is_measured_beyond_the_prediction(figures: Any, more: dict[str | None, float]) -> None:
     assert {line.card: line.bytes / MIB for line in with_figures(figures).beyond()} == more
 
 

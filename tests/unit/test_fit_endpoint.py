@@ -292,11 +292,12 @@ def test_the_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = {**entry(tmp_path), "engine": "llamacpp", "rungs": rungs, "measured": measured}
     declared = Declared.from_entry(told, "#!/bin/bash\n")
     gates = Gates()
-    found = gate_fit(declared, None, None, gates)
-    fit = found.told
+    foretold = gate_fit(declared, None, None, gates)
+    fit = foretold.told
     assert [row["gate"] for row in gates.passed] == ["kinship", "fit"]
-    assert found.ledger.fits
     assert (fit["fits"], fit["measured"], fit["host"]["free_mib"]) == (True, "measured[0]", 5000)
+    # A boot's log is held against formulas: it tells no driver's figure.
+    assert foretold.ledger is not None and (foretold.ledger.cards[0].driver, fit["cards"][0]["driver_mib"]) == (0, 250)
     with pytest.raises(
         FleetError, match=r"(?s)endpoint chat does not fit card rtx3090.*CACHE_TYPE_V=q8_0 is enough"
     ) as caught:
@@ -305,8 +306,27 @@ def test_the_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_proc, "available_bytes", lambda: 500 * MIB)
     monkeypatch.setattr(_proc, "anonymous_bytes", lambda _pid: 4500 * MIB)
     with pytest.raises(FleetError, match="endpoint chat does not fit the host"):
-        gate_fit(declared, None, None, gates)
-    assert gate_fit(declared, None, 7, gates).told["fits"]
+        gate_fit(declared, None, None, Gates())
+    assert gate_fit(declared, None, 7, Gates()).told["fits"]
+
+
+def test_the_gate_of_a_boot_of_which_only_totals_are_known(tmp_path: Path) -> None:
+    measured = [{"env": {"SPLIT_MODE": "row"}, "cards": {"rtx3090": {"total_mib": 20000}}}]
+    told = {**entry(tmp_path), "engine": "llamacpp", "rungs": {"row": {"SPLIT_MODE": "row"}}, "measured": measured}
+    foretold = gate_fit(Declared.from_entry(told, "#!/bin/bash\n"), "row", None, Gates())
+    assert (foretold.told["cards"][0]["total_mib"], foretold.ledger) == (20000, None)
+
+
+def test_the_gate_asks_for_kinship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_proc, "available_bytes", lambda: 64000 * MIB)
+    for name in ("toy.gguf", "toy-mmproj.gguf", "toy-lora-yes.gguf"):
+        (tmp_path / name).write_bytes((MODELS / name).read_bytes())
+    held = payload(tmp_path, model="toy.gguf", mmproj="toy-mmproj.gguf", lora="toy-lora-yes.gguf")
+    told = {**toy(tmp_path), "engine": "llamacpp", "payload": held}
+    assert gate_fit(Declared.from_entry(told, "#!/bin/bash\n"), None, None, Gates()).told["fits"]
+    told["payload"] = payload(tmp_path, model="toy.gguf", mmproj="toy-lora-yes.gguf")
+    with pytest.raises(FleetError, match="expected a projector"):
+        gate_fit(Declared.from_entry(told, "#!/bin/bash\n"), None, None, Gates())
 
 
 def test_a_boot_without_cards_is_held_against_the_host(tmp_path: Path) -> None:

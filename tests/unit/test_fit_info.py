@@ -122,6 +122,21 @@ def test_an_endpoint_and_its_rungs(ask: Ask, tmp_path: Path) -> None:
     assert ask(**of(here, env=env, required=True, rungs=rungs))["fit"]["fits"]
 
 
+def test_files_that_do_not_belong_together(ask: Ask, tmp_path: Path) -> None:
+    asked = {"model": sparse(tmp_path, LLAMA), "drafter": sparse(tmp_path, SWA), "spec_type": "draft-simple"}
+    told = ask(**asked, cards=PAIR)
+    assert told["failed"] and "drafter" in told["msg"]
+    assert "fit" in ask(**asked, cards=PAIR, kinship=False)
+    assert [one["ok"] for one in ask(model=asked["model"], cards=PAIR)["kinship"]][:1] == [True]
+    # Nor does a rung fit that arms such a drafter.
+    here = entry(tmp_path, payload=payload(tmp_path, model=f"{NINE}.gguf", drafter=f"{LLAMA}.gguf"))
+    told = ask(**of(here, rungs={"beside": {"SPEC_TYPE": "draft-simple"}}))
+    assert told["fit"]["fits"] and not told["rungs"]["beside"]["fits"]
+    assert "drafter" in told["rungs"]["beside"]["error"]
+    told = ask(**of(here, rungs={"beside": {"SPEC_TYPE": "draft-simple"}}, kinship=False))
+    assert "cards" in told["rungs"]["beside"]
+
+
 def test_a_split_in_the_place_of_the_endpoints(ask: Ask, tmp_path: Path) -> None:
     held = [{**RTX3090, "name": name, "index": index, "free_mib": 20000} for index, name in enumerate("ab")]
     here = of(entry(tmp_path, {**ZEALOT_ENV, "TENSOR_SPLIT": "30,4"}, cards=held))

@@ -243,6 +243,7 @@ def test_each_breakage_is_told(path, value, words):
         (f"{ONE}.measured.0.name", GONE),
         (f"{ONE}.measured.0.env", GONE),
         (f"{ONE}.measured.0.env", {"UBATCH_SIZE": 128}),
+        (f"{ONE}.measured.0.cards.host", {"compute_mib": 9}),
         ("llm_runtimes.built.ggml_types", [141, 142]),
         ("llm_runtimes.built.ggml_types", []),
     ],
