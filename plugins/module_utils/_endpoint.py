@@ -197,7 +197,7 @@ def converge(
             units = [paths.unit, *(rival.unit for rival in rivals)]
             gate_port(units, int(target.facts["env"]["LISTEN_PORT"]), leaving_units(retirement))
         if plan.kind == "deploy" and restored is None:
-            foretold = gate_fit(declared, asked.rung, state.main_pid, gates)
+            foretold = gate_fit(declared, asked.rung, state.main_pid, gates, wanted.facts)
             result["fit"] = foretold.told
     if check_mode or plan_only or not result["changed"]:
         state = _systemd.show(paths.unit)

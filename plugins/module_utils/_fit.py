@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_fit import 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines import TERMS, CardLedger, Ledger
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import MIB
 
-__all__ = ["answer", "require_room", "with_best_split", "with_largest_context"]
+__all__ = ["answer", "require_room", "told_of", "with_best_split", "with_largest_context"]
 
 
 def _number(value: float) -> float | None:
@@ -52,6 +52,14 @@ def answer(boot: Boot, *, near: Sequence[Ledger] = ()) -> dict[str, Any]:
     """
     ledger = boot.ledger()
     used = boot.applying()
+    advice = [asdict(one) for one in advise(boot, ledger)]
+    return told_of(ledger, advice, near=near, measured=None if used is None else used.name)
+
+
+def told_of(
+    ledger: Ledger, advice: Sequence[Mapping[str, Any]], *, near: Sequence[Ledger] = (), measured: str | None = None
+) -> dict[str, Any]:
+    """A ledger as plain data; see :func:`answer`."""
     return {
         "fits": ledger.fits,
         "n_ctx": ledger.n_ctx,
@@ -71,8 +79,8 @@ def answer(boot: Boot, *, near: Sequence[Ledger] = ()) -> dict[str, Any]:
             for line in ledger.lines
         ],
         "neighbours": [_near(one) for one in near],
-        "advice": [asdict(one) for one in advise(boot, ledger)],
-        "measured": None if used is None else used.name,
+        "advice": list(advice),
+        "measured": measured,
         "notes": list(ledger.notes),
     }
 

@@ -5,12 +5,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, effective_env
-from ansible_collections.dank.llm_fleet.plugins.module_utils._fit import answer, require_room
+from ansible_collections.dank.llm_fleet.plugins.module_utils._fit import answer, require_room, told_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_endpoint import boot_of, host_card, kin
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_opinion import (
+    engines_ledger,
+    engines_opinion,
+    hold_against,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines import Ledger
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_model import UnknownMemory
@@ -27,10 +33,14 @@ class Foretold:
     ledger: Ledger | None
 
 
-def gate_fit(declared: Declared, rung: str | None, leaving: int | None, gates: Gates) -> Foretold:
-    """The memory of the boot that ``declared`` (with ``rung``) asks for, through the gates kinship and fit.
+def gate_fit(
+    declared: Declared, rung: str | None, leaving: int | None, gates: Gates, facts: Mapping[str, Any] | None = None
+) -> Foretold:
+    """The memory of the boot that ``declared`` (with ``rung``) asks for, through the gates kinship, fit and, where the
+    blueprint's ``facts`` (env, argv, runtime) are given and the runtime can tell, second opinion.
 
-    ``leaving`` is the process that ends before it, which gives the host's memory back.
+    ``leaving`` is the process that ends before it, which gives the host's memory back. Of an architecture that is not
+    known the engine's own count is taken for the ledger.
     """
     entry = {
         "name": declared.name,
@@ -43,11 +53,23 @@ def gate_fit(declared: Declared, rung: str | None, leaving: int | None, gates: G
     with gates.gate("kinship"):
         boot = boot_of(entry, effective_env(declared, rung), host=host_card(leaving))
         kin(boot, declared.ggml_types)
+    opinion = None
+    if facts is not None:
+        with gates.gate("second opinion"):
+            opinion = engines_opinion(facts)
     with gates.gate("fit"):
-        told = answer(boot)
+        try:
+            told = answer(boot)
+        except UnknownMemory:
+            if opinion is None:
+                raise
+            told = told_of(engines_ledger(opinion, boot, facts or {}, declared.cards), [])
         require_room(declared.name, told)
     try:
         ledger = replace(boot, measured=()).ledger()
     except UnknownMemory:
-        ledger = None
+        return Foretold(told, None)
+    if opinion is not None:
+        with gates.gate("second opinion"):
+            hold_against(opinion, boot, facts or {}, declared.cards)
     return Foretold(told, ledger)

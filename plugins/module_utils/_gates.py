@@ -37,6 +37,7 @@ GATES = (
     Gate("drop-ins", "The unit has no drop-in that the endpoint does not declare", _BEFORE),
     Gate("port", "Nobody but the endpoint, or a rival that makes way, listens on its port", _BEFORE),
     Gate("kinship", "Projector, drafter and adapter belong to the model, whose types the runtime knows", _BEFORE),
+    Gate("second opinion", "The engine's own count of the memory, where it has one, agrees with ours", _BEFORE),
     Gate("fit", "The boot leaves every card, and the host, its floor", _BEFORE),
     Gate("unit", "systemd-analyze verify has no word to say of the unit", _BEFORE),
     Gate("drain", "After the stop the old processes are gone, the port is free, the cards' memory is back", _BACK),

@@ -170,7 +170,7 @@ class Host:
         monkeypatch.setattr(_systemd, "stop_and_disable", lambda unit, **_kw: self.done.append(f"disable {unit}"))
         monkeypatch.setattr(_endpoint_look._proc, "resident_bytes", lambda _pid: 3 * 2**20)
 
-    def fit(self, _declared: Declared, rung: str | None, leaving: int | None, _gates: Gates) -> Foretold:
+    def fit(self, _declared: Declared, rung: str | None, leaving: int | None, _gates: Gates, _facts: Any) -> Foretold:
         self.fits.append((rung, leaving))
         if "fit" in self.faults:
             raise self.faults["fit"]

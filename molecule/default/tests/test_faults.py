@@ -149,13 +149,21 @@ def test_a_shape_that_does_not_fit_is_refused_with_what_would(fleet, unharmed):
     assert "is enough: frees" in played.error
 
 
-def test_a_deploy_that_cannot_serve_goes_back_to_the_last_era(fleet):
-    """A model that passes every rule and that the engine refuses at load: its vocabulary has no kind."""
-    era = fleet.run(f"readlink /var/lib/llm-fleet/{fleet.endpoint}/current")
+def test_what_the_engine_itself_refuses_is_refused_before_the_cut_over(fleet, unharmed):
+    """A model that passes every rule of ours: its vocabulary has no kind."""
     path = "/tmp/no-vocabulary.gguf"
     fleet.run(f"sed 's/tokenizer[.]ggml[.]model/tokenizer.ggml.nodel/' /var/cache/llm-fleet/sources/toy.gguf >{path}")
-    payloads = with_model(fleet, path)
-    played = fleet.play("site.yml", llm_payloads=payloads)
+    played = fleet.play("site.yml", llm_payloads=with_model(fleet, path))
+    assert played.rc != 0
+    assert "llama-fit-params" in played.error and "tokenizer" in played.error
+
+
+def test_a_deploy_that_cannot_serve_goes_back_to_the_last_era(fleet):
+    """A chat template that only the server reads, and cannot."""
+    era = fleet.run(f"readlink /var/lib/llm-fleet/{fleet.endpoint}/current")
+    fleet.run("echo '{% for %}' >/etc/llm-fleet/broken.jinja")
+    endpoints = changed(fleet, CHAT_TEMPLATE_FILE="/etc/llm-fleet/broken.jinja")
+    played = fleet.play("site.yml", llm_endpoints=endpoints)
     assert played.rc != 0
     assert "does not stay up" in played.error
     assert "serves again" in played.error
