@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "collections"))
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec, _inventory_schema  # noqa: E402
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import GATES  # noqa: E402
 
 COLLECTION = "dank.llm_fleet"
 REFERENCE = "docs/reference"
@@ -233,6 +234,18 @@ def field_table(title: str, fields: Mapping[str, Any], *, within: bool = False) 
     return table(("Key", "Value", "Meaning"), rows)
 
 
+def gates_page() -> str:
+    """The gates of a deploy, in their order."""
+    rows = [[gate.name, gate.checks, gate.serving] for gate in GATES]
+    return (
+        "# Gates\n\n"
+        "A deploy passes these in this order. The first that is red stops it; none can be left out. The last run's way\n"
+        "through them, with seconds and the error, is in `/var/lib/llm-fleet/NAME/last-run.json` on the host. What to do:\n"
+        "[read a failed gate](../how-to/read-a-failed-gate.md).\n\n"
+        + table(["Gate", "It is green when", "Red: what serves"], rows)
+    )
+
+
 def inventory_page() -> str:
     """The four dictionaries, from the schema."""
     schema = _inventory_schema
@@ -326,6 +339,7 @@ def generated() -> tuple[dict[str, str], dict[str, str]]:
     known = dump()
     pages = {
         f"{REFERENCE}/env-keys.md": env_page(),
+        f"{REFERENCE}/gates.md": gates_page(),
         f"{REFERENCE}/inventory.md": inventory_page(),
         f"{REFERENCE}/playbooks.md": playbooks_page(),
     }
@@ -341,6 +355,7 @@ def generated() -> tuple[dict[str, str], dict[str, str]]:
         NOTE,
         "# Reference\n",
         "- [Inventory](inventory.md): the four dictionaries\n"
+        "- [Gates](gates.md): what a deploy has to pass\n"
         "- [Env keys](env-keys.md): what an endpoint's `env:` may hold\n",
         "## Playbooks\n",
         table(("Playbook", "What it does"), books),

@@ -172,7 +172,7 @@ def cut_over(
     with gates.gate("drain"):
         drain(paths.endpoint, [pid for pid in pids if pid], port, cards, deadline_s=timeout_s, say=say)
     say("start")
-    with gates.gate("health"):
+    with gates.gate("start"):
         _start(paths.unit, timeout_s=timeout_s, engine=blueprint.facts["engine"])
     return stopped
 

@@ -41,6 +41,7 @@ GATES = (
     Gate("fit", "The boot leaves every card, and the host, its floor", _BEFORE),
     Gate("unit", "systemd-analyze verify has no word to say of the unit", _BEFORE),
     Gate("drain", "After the stop the old processes are gone, the port is free, the cards' memory is back", _BACK),
+    Gate("start", "systemd can start the unit: its program, user, folder and env file are there", _BACK),
     Gate("health", "The unit stays up, and /health answers 200 within the deadline", _BACK),
     Gate("truth", "What runs is what was deployed, link by link from the unit to the served file", _BACK),
     Gate("probes", "The endpoint is seen to do what it declares", _BACK),
