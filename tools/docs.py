@@ -239,9 +239,9 @@ def gates_page() -> str:
     rows = [[gate.name, gate.checks, gate.serving] for gate in GATES]
     return (
         "# Gates\n\n"
-        "A deploy passes these in this order. The first that is red stops it; none can be left out. The last run's way\n"
-        "through them, with seconds and the error, is in `/var/lib/llm-fleet/NAME/last-run.json` on the host. What to do:\n"
-        "[read a failed gate](../how-to/read-a-failed-gate.md).\n\n"
+        "A deploy passes these in this order. The first that is red stops it; none can be left out. The last run's\n"
+        "way through them, with seconds and the error, is in `/var/lib/llm-fleet/NAME/last-run.json` on the host.\n"
+        "What to do: [read a failed gate](../how-to/read-a-failed-gate.md).\n\n"
         + table(["Gate", "It is green when", "Red: what serves"], rows)
     )
 
