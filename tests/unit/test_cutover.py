@@ -237,7 +237,7 @@ def test_prove(proving: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("expired", [None, ("models", "slots")])
 def test_what_lost_its_proof_is_probed_and_the_first_failure_stops(proving: Callable[..., Any], expired: Any) -> None:
     with pytest.raises(
-        FleetError, match="probe models of chat.service; .*found expected HTTP 200, found HTTP 404"
+        FleetError, match=r"probe models of chat\.service; .*found expected HTTP 200, found HTTP 404"
     ) as caught:
         proving([], expired=expired)
     assert [told["probe"] for told in caught.value.facts["probes"]] == ["health", "models"]

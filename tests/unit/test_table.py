@@ -80,7 +80,17 @@ def test_cells() -> None:
         ({"truth": "slots: expected 2, found 1"}, "notes", "NOT TRUE: slots: expected 2, found 1"),
         ({"truth": None}, "notes", "-"),
         ({"pinned": "low", "restarts": 3}, "notes", "pinned to low; restarted 3x by systemd"),
-        ({"probes": [{"probe": "chat", "verdict": "pass"}]}, "notes", "chat: pass"),
+        ({"probes": [{"probe": "chat", "verdict": "pass"}]}, "notes", "1 of 1 probes pass"),
+        (
+            {
+                "probes": [
+                    {"probe": name, "verdict": verdict}
+                    for name, verdict in (("a", "pass"), ("b", "fail"), ("c", "not-declared"))
+                ]
+            },
+            "notes",
+            "b: fail; 1 of 3 probes pass",
+        ),
         ({"era": None}, "era", "-"),
         ({"age_s": None}, "age", "-"),
     ],
@@ -141,7 +151,7 @@ def test_probes_of_an_earlier_row_stay() -> None:
     report = Report()
     report.saw("a", {"endpoint": {**ROW, "probes": [{"probe": "chat", "verdict": "pass"}]}})
     report.saw("a", {"endpoint": ROW})
-    assert "chat: pass" in report.lines()[1]
+    assert "1 of 1 probes pass" in report.lines()[1]
     report.saw("a", {"endpoint": {**ROW, "probes": [{"probe": "chat", "verdict": "fail"}]}})
     report.printed.clear()
     assert "chat: fail" in report.lines()[1]

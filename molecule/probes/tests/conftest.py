@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path[:0] = [str(ROOT / "molecule" / "shared"), str(ROOT / "collections")]
+sys.path.insert(0, str(ROOT / "molecule" / "shared"))
+sys.path.insert(0, str(ROOT / "collections"))
 
 from fleet import Fleet
 
