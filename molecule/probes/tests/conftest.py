@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "molecule" / "shared"))
-sys.path.insert(0, str(ROOT / "collections"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "shared"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "collections"))
 
 from fleet import Fleet
 
