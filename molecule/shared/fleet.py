@@ -65,7 +65,7 @@ class Fleet:
             done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
         return Played(done.returncode, done.stdout + done.stderr)
 
-    def module(self, name: str, *, check: bool = True, **options: Any) -> str:
+    def module(self, name: str, /, *, check: bool = True, **options: Any) -> str:
         """Run one module on the host and return what ansible printed; a failure fails the test if ``check``."""
         command = ["ansible", self.host, "-i", str(self.inventory), "-m", name, "-a", json.dumps(options)]
         environ = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
@@ -78,9 +78,7 @@ class Fleet:
     def probe(self, **options: Any) -> dict[str, dict[str, Any]]:
         """The verdicts of endpoint_probe by probe, be they of a run that failed."""
         told = self.module("dank.llm_fleet.endpoint_probe", check=False, name=self.endpoint, **options)
-        start = told.find("{")
-        assert start >= 0, told
-        result = json.JSONDecoder().raw_decode(told[start:])[0]
+        result = json.JSONDecoder().raw_decode(told[told.index(" => {") + 4 :])[0]
         assert "probes" in result, told
         return {verdict["probe"]: verdict for verdict in result["probes"]}
 

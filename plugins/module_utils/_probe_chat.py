@@ -34,6 +34,7 @@ __all__ = [
 CHAT_PROMPT = "Say the word hello."
 THINKING_PROMPT = "What is 3 + 4?"
 _SMALL = 8  # tokens that no thought fits in
+_ENOUGH = 32  # tokens that show whether two texts part
 _FIELDS = ("reasoning_content", "reasoning")
 
 
@@ -122,7 +123,8 @@ def look_reasoning(target: Target) -> Verdict:
 
 def probe_greedy(target: Target) -> Verdict:
     """The same prompt at temperature 0 gives the same text twice, each time computed anew."""
-    first, second = (target.ask(user(THINKING_PROMPT), **target.dialect.exact) for _time in range(2))
+    budget = min(target.declared.max_tokens, _ENOUGH)
+    first, second = (target.ask(user(THINKING_PROMPT), max_tokens=budget, **target.dialect.exact) for _time in range(2))
     seconds = first.seconds + second.seconds
     for reply in (first, second):
         if reply.fault:

@@ -28,7 +28,7 @@ __all__ = ["judge_cache", "judge_context", "judge_slots", "most_at_once", "probe
 _WORD = " x"
 _OVER = 256  # words more than the window holds
 _CACHED_PROMPT = "Repeat the word hello. " * 24  # longer than a block of any engine's prefix cache
-_STREAM_TOKENS = 96
+_STREAM_TOKENS = 64
 
 
 def judge_context(reply: Reply, window: int) -> Verdict:

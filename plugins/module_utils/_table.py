@@ -45,7 +45,10 @@ def cells(host: str, row: Mapping[str, Any]) -> tuple[str, ...]:
         notes.append(f"nothing served for {row['gap_s']:.1f} s")
     if row.get("restarts"):
         notes.append(f"restarted {row['restarts']}x by systemd")
-    notes += [f"{probe['probe']}: {probe['verdict']}" for probe in row.get("probes") or []]
+    probes = row.get("probes") or []
+    notes += [f"{probe['probe']}: {probe['verdict']}" for probe in probes if probe["verdict"] == "fail"]
+    passed = sum(probe["verdict"] == "pass" for probe in probes)
+    notes += [f"{passed} of {len(probes)} probes pass"] if probes else []
     spec = shape.get("spec_type")
     form = (
         f"{shape['ctx_size']} {shape.get('cache_type_k') or 'f16'}/{shape.get('cache_type_v') or 'f16'}"

@@ -150,12 +150,9 @@ def test_a_verdict_travels_as_a_dictionary() -> None:
 
 
 def test_no_probe_shows_the_key(served: Served) -> None:
-    served.answers.update(
-        dict.fromkeys(
-            ("/v1/models", "/props", "/slots", "/metrics", "/v1/chat/completions", "/lora-adapters"),
-            (401, b'{"error": {"message": "wrong key s3cret"}}'),
-        )
-    )
+    refusal = (401, b'{"error": {"message": "wrong key s3cret"}}')
+    for path in ("/v1/models", "/props", "/slots", "/metrics", "/v1/chat/completions", "/lora-adapters"):
+        served.answers[path] = refusal
     served.answer("/health", {})
     declared = replace(DECLARED, capabilities=frozenset(CAPABILITIES))
     verdicts = run(Api("127.0.0.1", served.port, "s3cret"), declared, probes_of(declared))

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Response, Streamed
+from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api, Response, Streamed
 from ansible_collections.dank.llm_fleet.plugins.module_utils._dialect import LLAMA_SERVER
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_adapter import judge_effect, judge_loaded
-from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_ask import Reply, read
+from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_ask import Reply, Target, read
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_basic import judge_props, series
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_chat import (
     judge_chat,
@@ -33,11 +33,17 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_context impo
     judge_slots,
     most_at_once,
 )
-from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_draft import judge_drafts
+from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_declare import declare
+from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_draft import (
+    judge_drafts,
+    look_drafting,
+    look_ngram,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_stream import assemble, order_fault
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_tools import call_fault, result_fault
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_vision import COLOURS, PIXELS, judge_vision, png
 from ansible_collections.dank.llm_fleet.plugins.module_utils._sse import SseParser
+from conftest import Served
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -479,3 +485,18 @@ def test_series() -> None:
     told = series(text)
     assert {key: told[key] for key in ("a", "b", "e")} == {"a": 1.0, "b": 5.5, "e": 1000.0}
     assert "d" not in told and "c" in told
+
+
+@pytest.mark.parametrize("look", [look_drafting, look_ngram])
+def test_an_undeclared_drafter_is_found_without_a_token(served: Served, look: Any) -> None:
+    declared = declare({"engine": "llamacpp", "env": {**PROPS_ENV, "CTX_SIZE": "2048", "PARALLEL": "1"}})
+    target = Target(Api("127.0.0.1", served.port), declared)
+    served.answer("/slots", body("slots"))
+    assert (look(target).verdict, look(target).evidence) == ("not-declared", "found: the slots speculate")
+    served.answer("/slots", [{**slot, "speculative": False} for slot in body("slots")])
+    assert look(target).evidence == "absent: no slot speculates"
+    assert {method for method, _path, _headers, _body in served.seen} == {"GET"}
+    assert (
+        "declared ngram"
+        in look(replace(target, declared=replace(declared, capabilities=frozenset({"ngram"})))).evidence
+    )

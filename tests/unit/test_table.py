@@ -82,7 +82,17 @@ def test_cells() -> None:
         ({"pinned": "rung low", "restarts": 3}, "notes", "pinned to rung low; restarted 3x by systemd"),
         ({"gap_s": 3.21}, "notes", "nothing served for 3.2 s"),
         ({"gap_s": 0.0}, "notes", "-"),
-        ({"probes": [{"probe": "chat", "verdict": "pass"}]}, "notes", "chat: pass"),
+        ({"probes": [{"probe": "chat", "verdict": "pass"}]}, "notes", "1 of 1 probes pass"),
+        (
+            {
+                "probes": [
+                    {"probe": name, "verdict": verdict}
+                    for name, verdict in (("a", "pass"), ("b", "fail"), ("c", "not-declared"))
+                ]
+            },
+            "notes",
+            "b: fail; 1 of 3 probes pass",
+        ),
         ({"era": None}, "era", "-"),
         ({"age_s": None}, "age", "-"),
     ],
@@ -143,7 +153,7 @@ def test_probes_of_an_earlier_row_stay() -> None:
     report = Report()
     report.saw("a", {"endpoint": {**ROW, "probes": [{"probe": "chat", "verdict": "pass"}]}})
     report.saw("a", {"endpoint": ROW})
-    assert "chat: pass" in report.lines()[1]
+    assert "1 of 1 probes pass" in report.lines()[1]
     report.saw("a", {"endpoint": {**ROW, "probes": [{"probe": "chat", "verdict": "fail"}]}})
     report.printed.clear()
     assert "chat: fail" in report.lines()[1]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
-sys.path[:0] = [str(ROOT / "molecule" / "shared"), str(ROOT / "collections")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "shared"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "collections"))
 
 from fleet import Fleet  # noqa: E402 - found by the line above
 

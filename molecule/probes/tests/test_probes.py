@@ -108,7 +108,7 @@ BREAKS = {
         {"slots": "found 3", "props": "total_slots: expected 2, found 3"},
     ),
     "wrong alias": (lambda a: changed(a, "--alias", "other"), {"models": "expected toy-whole, found other"}),
-    "a larger window": (lambda a: changed(a, "--ctx-size", "8192"), {"context": "names 2048 tokens", "props": "n_ctx"}),
+    "a smaller window": (lambda a: changed(a, "--ctx-size", "2048"), {"context": "(1024 tokens)", "props": "n_ctx"}),
     "no cache": (lambda a: [*a, "--no-cache-prompt"], {"cache": "expected most of"}),
     "adapter at scale 0": (
         lambda a: changed(a, "--lora-scaled", a[a.index("--lora-scaled") + 1].rpartition(":")[0] + ":0"),
