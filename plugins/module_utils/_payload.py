@@ -22,6 +22,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._meter import FileS
 from ansible_collections.dank.llm_fleet.plugins.module_utils._partial import Partial
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_facts import check_room, observe, owner_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_plan import (
+    LOCK,
     FileFacts,
     FileSpec,
     Owner,
@@ -35,8 +36,6 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._twins import link_
 from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, hash_file, write_stamp
 
 __all__ = ["FileFacts", "FileSpec", "Owner", "PayloadSpec", "Step", "ensure", "plan"]
-
-_LOCK = ".payload.lock"
 
 
 @dataclass
@@ -169,7 +168,7 @@ def _apply(
 ) -> tuple[dict[str, FileFacts], list[Step]]:
     """Do the steps under the directory's lock; the facts as they were before, and the steps that were done."""
     make_dirs(spec.dir, 0o755, -1 if owner.uid is None else owner.uid, -1 if owner.gid is None else owner.gid)
-    with file_lock(os.path.join(spec.dir, _LOCK), wait_s=spec.lock_wait_s, purpose=f"payload {spec.name}"):
+    with file_lock(os.path.join(spec.dir, LOCK), wait_s=spec.lock_wait_s, purpose=f"payload {spec.name}"):
         facts = observe(spec, owner)  # another run may have worked here until now
         facts = _examine(spec, facts, plan(spec, facts, owner), meter, done)
         steps = plan(spec, facts, owner)

@@ -17,11 +17,12 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import Flee
 from ansible_collections.dank.llm_fleet.plugins.module_utils._http import check_url
 from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Digest, Identity
 
-__all__ = ["HUB", "Action", "FileFacts", "FileSpec", "Owner", "PayloadSpec", "Step", "hub_link", "plan"]
+__all__ = ["HUB", "LOCK", "Action", "FileFacts", "FileSpec", "Owner", "PayloadSpec", "Step", "hub_link", "plan"]
 
 Action = Literal["none", "adopted", "hashed", "linked", "fetched"]
 
 HUB = "https://huggingface.co"
+LOCK = ".payload.lock"  # in the directory of a payload: held by whoever writes there
 _SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 

@@ -11,8 +11,9 @@ import stat
 from collections.abc import Sequence
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock
 from ansible_collections.dank.llm_fleet.plugins.module_utils._partial import Partial
-from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_plan import FileSpec, Owner, PayloadSpec
+from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_plan import LOCK, FileSpec, Owner, PayloadSpec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import (
     Identity,
     Stamp,
@@ -56,9 +57,21 @@ def find_twins(
 def link_twin(spec: PayloadSpec, file: FileSpec, twin: str, partial: Partial, replaces: str | None) -> str | None:
     """Give the bytes of ``twin`` their second name and stamp all their names anew, for a link changes ctime.
 
-    Returns the full digest; None where the file system does not link them (the caller copies then). The file of digest
-    ``replaces`` that has the name now is kept aside.
+    Returns the full digest; None where the file system does not link them, or another run works in the twin's
+    directory (the caller copies then). The file of digest ``replaces`` that has the name now is kept aside.
     """
+    other = os.path.dirname(twin)
+    with contextlib.ExitStack() as held:
+        if other != spec.dir:  # a run that reads the twin must not see its ctime change
+            try:
+                purpose = f"payload {spec.name}, a link to {twin}"
+                held.enter_context(file_lock(os.path.join(other, LOCK), wait_s=0, purpose=purpose))
+            except (FleetError, OSError):
+                return None
+        return _link(spec, file, twin, partial, replaces)
+
+
+def _link(spec: PayloadSpec, file: FileSpec, twin: str, partial: Partial, replaces: str | None) -> str | None:
     stamp = read_stamp(spec.stamp_dir, twin)
     if stamp is None or Identity.of(os.lstat(twin)) != stamp.identity:
         return None  # another run has changed it since it was found

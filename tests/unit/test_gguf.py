@@ -18,7 +18,6 @@ import ggufwriter as w
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _gguf_errors as errors
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from ansible_collections.dank.llm_fleet.plugins.module_utils._fetch import SourceError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf import (
     TENSOR_TYPES,
     ArrayInfo,
@@ -28,6 +27,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf import (
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf_facts import facts
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf_types import REMOVED_TYPES, type_label
+from ansible_collections.dank.llm_fleet.plugins.module_utils._http import SourceError
 from ansible_collections.dank.llm_fleet.plugins.modules import gguf_info
 from ggufwriter import T, gguf
 

@@ -15,9 +15,9 @@ import ggufwriter as w
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _gguf_errors as errors
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from ansible_collections.dank.llm_fleet.plugins.module_utils._fetch import SourceError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf import read_gguf
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf_source import is_url, open_bytes
+from ansible_collections.dank.llm_fleet.plugins.module_utils._http import SourceError, Transient
 from ggufwriter import ARCH, T, gguf
 from rangeserver import RangeServer, range_server
 
@@ -121,7 +121,7 @@ def test_messages_hide_queries(server: RangeServer) -> None:
         ("shrunk", errors.ChangedWhileRead, "became shorter"),
         ("logout", SourceError, "status 403"),
         ("gzip", SourceError, "Content-Encoding"),
-        ("broken", SourceError, "status 503"),
+        ("broken", Transient, "status 503"),
         ("hang", SourceError, "no bytes within the time allowed"),
         ("toftp", SourceError, "expected http or https"),
         ("loop", SourceError, "status 302"),

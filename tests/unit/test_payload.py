@@ -381,6 +381,21 @@ def test_other_mode_means_a_copy_from_this_host(host: Host, server: FileServer) 
     assert host.ensure()["changed"] is False
 
 
+def test_a_twin_that_another_run_works_on_is_copied(host: Host) -> None:
+    host.ensure()
+    with file_lock(str(host.dir / ".payload.lock"), wait_s=0, purpose="payload p"):
+        result = host.ensure(**second(host))
+    assert (result["files"][0]["action"], result["files"][0]["source"]) == ("fetched", host.final.as_uri())
+    assert host.ensure()["files"][0]["action"] == "none"
+
+
+def test_a_twin_in_the_same_directory_is_linked(host: Host) -> None:
+    host.ensure()
+    files = [entry([]), entry([], name="b.gguf")]
+    assert [file["action"] for file in host.ensure(*files)["files"]] == ["none", "linked"]
+    assert [file["action"] for file in host.ensure(*files)["files"]] == ["none", "none"]
+
+
 @pytest.mark.parametrize("how", ["touched", "gone", "link refused", "unstamped"])
 def test_what_is_not_verified_or_cannot_be_linked_is_no_twin(
     host: Host, monkeypatch: pytest.MonkeyPatch, how: str
