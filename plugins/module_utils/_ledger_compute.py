@@ -95,7 +95,8 @@ def _attention_width(graph: Graph, layer: int) -> int:
         new = model.k_width[layer] + model.v_width[layer]
         return max((3 + copied) * q + 2 * e, 3 * q + 2 * e + new, 2 * q + 3 * e, 5 * q + new)
     if model.gated:
-        return max((4 + copied) * q + 2 * e, (1 + copied) * q + 4 * e) + (0 if graph.flash else e)
+        few = q + (5 + graph.cpu) * e if copied else 0
+        return max((4 + copied) * q + 2 * e, (1 + copied) * q + 4 * e, few) + (0 if graph.flash else e)
     if graph.flash and not copied:
         return 4 * q + 2 * e
     return max(4 * q + 2 * e, q + (5 + model.scaled) * e, 2 * q + 6 * e if q > e else 0)
@@ -132,7 +133,7 @@ def _recurrent(graph: Graph, places: Sequence[int]) -> int:
     state = graph.model.state
     if state is None or not any(graph.layers[layer].s for layer in places):
         return 0
-    rows = 3 * (state.channels + state.inner)
+    rows = 3 * (state.channels + state.inner) + graph.model.embd
     planes = graph.context.slots * (2 + graph.rollback)
     return 4 * (graph.context.tokens * rows + planes * (state.s + state.r))
 
@@ -146,7 +147,7 @@ def card_compute(graph: Graph, places: Sequence[int], *, output: bool, first: bo
     model, tokens = graph.model, graph.context.tokens
     peak = 0
     if output:
-        peak = 4 * graph.outputs * (model.vocab + LOGITS * model.embd)
+        peak = 4 * graph.outputs * (model.vocab + (LOGITS + model.scaled) * model.embd)
         if model.gated and not graph.mtp:
             peak += 4 * tokens * model.embd * (graph.copies + 1)
     masks = graph.masks(places)

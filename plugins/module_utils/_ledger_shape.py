@@ -132,6 +132,8 @@ def _check(shape: Shape) -> None:
     _whole("ubatch_size", shape.ubatch_size, 1)
     _whole("batch_size", shape.batch_size, 1)
     _whole("spec_draft_n_max", shape.spec_draft_n_max, 0)
+    if shape.outputs is not None:
+        _whole("outputs", shape.outputs, 1)
     if shape.gpu_layers is not None:
         _whole("gpu_layers", shape.gpu_layers, 0)
     if shape.backend not in BACKENDS:

@@ -28,10 +28,11 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._second_opinion imp
     require_second_opinion,
 )
 from conftest import StandIn
-from goldens import DRY_RUNS, LLAMA, NINE, SHAPES, MadeTensor, cards, header, made, model, shape_of
+from goldens import DRY_RUNS, GOLDEN, LLAMA, NINE, SHAPES, MadeTensor, cards, header, made, model, shape_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+WHOLE_BATCH: list[dict[str, Any]] = json.loads((GOLDEN / "whole-batch.json").read_text())
 RECORDED = Path(__file__).parents[1] / "fixtures" / "fit-params"
 INDEX: dict[str, dict[str, Any]] = json.loads((RECORDED / "index.json").read_text())
 RUNS = {name: run for name, run in INDEX.items() if "devices" in run}
@@ -255,6 +256,19 @@ def test_a_dry_run_is_agreed_upon(index: int) -> None:
     host = agreeing(ledger).devices[-1]
     opinion = opinion_of(
         *(Device(f"CUDA{n}", *(size // MIB for size in card)) for n, card in enumerate(row["cards"])), host
+    )
+    assert compare_opinions(ledger, opinion, NAMES) == []
+
+
+@pytest.mark.parametrize("index", range(len(WHOLE_BATCH)))
+def test_compute_of_a_whole_batch(index: int) -> None:
+    row = WHOLE_BATCH[index]
+    shape = Shape(**{**row["shape"], "tensor_split": tuple(row["shape"].get("tensor_split", [1]))})
+    asked = header(row["model"]) if isinstance(row["model"], str) else model(*row["model"])
+    ledger = predict(asked, comparable(shape), cards=cards(len(row["compute"]) - 1))
+    devices = agreeing(ledger).devices
+    opinion = opinion_of(
+        *(replace(device, compute_mib=mib) for device, mib in zip(devices, row["compute"], strict=True))
     )
     assert compare_opinions(ledger, opinion, NAMES) == []
 

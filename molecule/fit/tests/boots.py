@@ -8,14 +8,15 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import subprocess
 import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
+from ansible_collections.dank.llm_fleet.plugins.module_utils._bootlog import parse_boot_log
+from ansible_collections.dank.llm_fleet.plugins.module_utils._bootlog_lines import BootLog
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf import Gguf, read_gguf
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger import Ledger, predict
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import MIB, Shape
@@ -88,7 +89,8 @@ def arguments(case: Case) -> list[str]:
     for flag, name in (("--spec-draft-model", case.drafter), ("--mmproj", case.mmproj), ("--lora", case.lora)):
         if name:
             told += [flag, on_host(name)]
-    return [*told, "--threads", "1", "--fit", "off", "--no-warmup", "--log-verbosity", "4"]
+    # Weights in the layout that this very processor likes would lie in a buffer of their own.
+    return [*told, "--threads", "1", "--fit", "off", "--no-warmup", "--no-repack", "--log-verbosity", "4"]
 
 
 def send(fleet: Fleet, command: str, content: bytes) -> str:
@@ -118,11 +120,16 @@ def put_models(fleet: Fleet) -> None:
 
 @dataclass(frozen=True)
 class Boot:
-    """How a start ended and its log."""
+    """How a start ended, its log, and what the collection reads there."""
 
     listening: bool
     rc: int
     log: str
+
+    @cached_property
+    def read(self) -> BootLog:
+        """The log, read."""
+        return parse_boot_log(self.log)
 
 
 def boot_all(fleet: Fleet, cases: Sequence[Case]) -> dict[str, Boot]:
@@ -133,38 +140,22 @@ def boot_all(fleet: Fleet, cases: Sequence[Case]) -> dict[str, Boot]:
     return {name: Boot(**end) for name, end in ends.items()}
 
 
-# Until there is a parser of boot logs in the collection: the few lines that are compared.
-_START = re.compile(r"llama_context: constructing llama_context")
-_POOL = re.compile(r"llama_context: (n_ctx|n_ctx_seq) += (\d+)")
-_KIND = re.compile(r"llama_kv_cache_iswa: creating +(non-SWA|SWA) KV cache")
-_COMPUTE = re.compile(r"CPU compute buffer size = +([\d.]+) MiB")
-_KV = re.compile(r"llama_kv_cache: size = .*, K \(\w+\): +([\d.]+) MiB, V \(\w+\): +([\d.]+) MiB")
-_RS = re.compile(r"llama_memory_recurrent: size = .*, R \(\w+\): +([\d.]+) MiB, S \(\w+\): +([\d.]+) MiB")
-
-
-def measured(log: str) -> list[dict[str, str]]:
-    """Each context of a log in its order: n_ctx, n_ctx_seq and MiB of every kind of cache, as printed."""
-    contexts: list[dict[str, str]] = []
-    window = ""
-    for line in log.splitlines():
-        if _START.search(line):
-            contexts.append({})
-            window = ""
-        elif found := _POOL.search(line):
-            contexts[-1][found[1]] = found[2]
-        elif found := _KIND.search(line):
-            window = "_window" if found[1] == "SWA" else ""
-        elif found := _KV.search(line):
-            contexts[-1] |= {f"kv{window}_k": found[1], f"kv{window}_v": found[2]}
-        elif found := _RS.search(line):
-            contexts[-1] |= {"recurrent_r": found[1], "recurrent_s": found[2]}
-    # A cache for no layer at all is printed as 0.00.
-    return [{key: value for key, value in context.items() if value != "0.00"} for context in contexts]
-
-
-def compute(log: str) -> list[float]:
-    """MiB of each context's compute buffer, as it was reserved last."""
-    return [float(_COMPUTE.findall(part)[-1]) for part in _START.split(log)[1:]]
+def measured(boot: BootLog) -> list[dict[str, str]]:
+    """Each context of a boot: n_ctx, n_ctx_seq and MiB of every kind of cache, to the log's two places."""
+    contexts = []
+    for context in (boot.target, boot.draft):
+        if context is None:
+            continue
+        sizes: dict[str, float] = {}
+        for held in context.caches:
+            kind = {"full": "kv", "window": "kv_window"}[held.kind]
+            sizes |= {f"{kind}_k": held.k_mib, f"{kind}_v": held.v_mib}
+        if context.states is not None:
+            sizes |= {"recurrent_r": context.states.r_mib, "recurrent_s": context.states.s_mib}
+        # A cache for no layer at all is printed as 0.00.
+        told = {name: f"{mib:.2f}" for name, mib in sizes.items() if mib}
+        contexts.append({"n_ctx": str(context.n_ctx), "n_ctx_seq": str(context.n_ctx_seq), **told})
+    return contexts
 
 
 def predicted(ledger: Ledger, drafts: bool) -> list[dict[str, str]]:
