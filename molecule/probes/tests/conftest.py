@@ -13,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "shared"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "collections"))
 
-from fleet import Fleet  # noqa: E402 - found by the line above
+from fleet import Fleet
 
 
 @pytest.fixture(scope="session")
