@@ -29,7 +29,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import (
     run,
     select,
 )
-from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, chain, observe, require
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, chain, observe, payload_paths, require
 
 __all__ = [
     "Proof",
@@ -279,7 +279,7 @@ def prove(
     healthy_at = time.monotonic()
     say("truth: unit, process, socket, answer")
     with gates.gate("truth"):
-        seen = observe(paths.unit, paths.unit_file, paths.env_file, api)
+        seen = observe(paths.unit, paths.unit_file, paths.env_file, api, payload_paths(facts))
         links = chain(era, paths.unit, paths.unit_file, seen, facts["drop_ins"])
         require(links, paths.endpoint)
     with gates.gate("probes"):

@@ -16,7 +16,14 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import api
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_plan import pin_words
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, chain, first_broken, observe, require
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import (
+    Link,
+    chain,
+    first_broken,
+    observe,
+    payload_paths,
+    require,
+)
 
 __all__ = ["look", "require_era", "require_truth", "row", "truth_of"]
 
@@ -61,7 +68,7 @@ def row(
 def truth_of(era: Era, paths: Paths) -> tuple[list[Link], str]:
     """The era's chain of truth, and what ``/health`` says."""
     facts = era.blueprint.facts
-    seen = observe(paths.unit, paths.unit_file, paths.env_file, api_of(facts["env"]))
+    seen = observe(paths.unit, paths.unit_file, paths.env_file, api_of(facts["env"]), payload_paths(facts))
     return chain(era, paths.unit, paths.unit_file, seen, facts["drop_ins"]), seen.health
 
 

@@ -14,6 +14,7 @@ __all__ = [
     "anonymous_bytes",
     "available_bytes",
     "cmdline",
+    "deleted_mappings",
     "environ",
     "exe",
     "listeners",
@@ -55,6 +56,14 @@ def environ(pid: int) -> dict[str, str]:
 def exe(pid: int) -> str:
     """The program file the process runs; ends in `` (deleted)`` when the file is gone."""
     return os.readlink(f"/proc/{pid}/exe")
+
+
+def deleted_mappings(pid: int) -> set[str]:
+    """The paths of files that the process has mapped and that are no longer those of their names: removed, or replaced
+    by another."""
+    lines = _read(pid, "maps").decode("utf-8", "surrogateescape").splitlines()
+    paths = (line.split(None, 5)[5] for line in lines if line.endswith(" (deleted)"))
+    return {path.removesuffix(" (deleted)") for path in paths}
 
 
 def _status_bytes(pid: int, *fields: bytes) -> int:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,7 +20,17 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_opt
 from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import UnitState, show
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import ERA_VARIABLE
 
-__all__ = ["Link", "Observed", "chain", "first_broken", "observe", "pad256", "require"]
+__all__ = [
+    "Link",
+    "Observed",
+    "chain",
+    "first_broken",
+    "observe",
+    "pad256",
+    "payload_paths",
+    "require",
+    "strange_files",
+]
 
 
 @dataclass(frozen=True)
@@ -58,6 +69,7 @@ class Observed:
     owners: tuple[tuple[int, str, str], ...]  # (pid, unit, command) of every listener on the port
     health: str
     props: Mapping[str, Any]
+    strange_files: tuple[str, ...] = ()  # payload files that are others than those the process has read, with why
 
 
 def pad256(n: int) -> int:
@@ -104,12 +116,45 @@ def _props_of(told: Response) -> dict[str, Any]:
     return props if isinstance(props, dict) else {"error": f"/props answered {str(props)[:200]}"}
 
 
-def observe(unit: str, unit_path: str, env_path: str, api: Api) -> Observed:
-    """Look once, in the order unit, files, process, socket, answer. A process that ends midway shows as gone."""
+def payload_paths(facts: Mapping[str, Any]) -> list[str]:
+    """The paths of the payload files that an era loads: those that its env names."""
+    named = set(facts["env"].values())
+    files = [file["path"] for file in facts["payload"]["files"]]
+    shards = [file["path"] for file in facts["payload"]["files"] if file["role"] == "shard"]
+    return [path for path in files if path in named or path in shards]
+
+
+def strange_files(files: Sequence[str], replaced: Collection[str], started: float) -> tuple[str, ...]:
+    """Those of ``files`` that are no longer what a process started at ``started`` (seconds since 1970) has read.
+
+    ``replaced`` are the paths under which it has another file mapped. What a card holds whole is mapped no longer: of
+    such a file its time of change tells.
+    """
+    found = []
+    for path in files:
+        if path in replaced:
+            found.append(f"{path} was replaced since")
+            continue
+        try:
+            changed = os.stat(path).st_mtime
+        except FileNotFoundError:
+            found.append(f"{path} is gone")
+            continue
+        if changed > started:
+            found.append(f"{path} was changed since")
+    return tuple(found)
+
+
+def observe(unit: str, unit_path: str, env_path: str, api: Api, files: Sequence[str] = ()) -> Observed:
+    """Look once, in the order unit, files, process, socket, answer. A process that ends midway shows as gone.
+
+    ``files`` are the payload's paths.
+    """
     state = show(unit)
     exe = ""
     argv: tuple[str, ...] = ()
     environ: dict[str, str] = {}
+    strange: tuple[str, ...] = ()
     if state.main_pid:
         try:
             exe, argv, environ = (
@@ -117,6 +162,8 @@ def observe(unit: str, unit_path: str, env_path: str, api: Api) -> Observed:
                 tuple(_proc.cmdline(state.main_pid)),
                 _proc.environ(state.main_pid),
             )
+            started = time.time() - (time.clock_gettime(time.CLOCK_MONOTONIC) - state.active_since_us / 1e6)
+            strange = strange_files(files, _proc.deleted_mappings(state.main_pid), started)
         except (FileNotFoundError, ProcessLookupError):
             exe = "the main process ended while it was looked at"
     owners = tuple((owner.pid, owner.unit, owner.command) for owner in _proc.listeners(api.port))
@@ -128,7 +175,7 @@ def observe(unit: str, unit_path: str, env_path: str, api: Api) -> Observed:
         if answer.status == 200:
             told = api.get("/props")
             props = _props_of(told)
-    return Observed(state, _text_of(unit_path), _text_of(env_path), exe, argv, environ, owners, health, props)
+    return Observed(state, _text_of(unit_path), _text_of(env_path), exe, argv, environ, owners, health, props, strange)
 
 
 def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequence[str] = ()) -> list[Link]:
@@ -168,6 +215,9 @@ def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequenc
             f"See journalctl -u {unit}",
         ),
         Link("health", "HTTP 200", seen.health, f"See journalctl -u {unit}"),
+        Link(
+            "payload files", [], list(seen.strange_files), "Run site.yml: it verifies the files and restarts the unit"
+        ),
         Link("served file", env["MODEL_FILE"], seen.props.get("model_path", untold), again),
         Link("slots", int(env["PARALLEL"]), seen.props.get("total_slots", untold), again),
         Link("context per slot", per_slot, n_ctx, again),

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc
@@ -165,3 +167,20 @@ def test_an_owner_that_may_not_be_looked_into_is_listed_as_nobody(monkeypatch: p
     with listen(socket.AF_INET, "127.0.0.1") as sock:
         monkeypatch.setattr(_proc, "_socket_inodes", denied)
         assert [owner.pid for owner in _proc.listeners(sock.getsockname()[1])] == [0]
+
+
+def test_a_mapped_file_that_was_replaced(tmp_path: Path) -> None:
+    kept, replaced = tmp_path / "kept file", tmp_path / "a model (1).gguf"
+    for path in (kept, replaced):
+        path.write_bytes(b"x" * 4096)
+    with (
+        kept.open("rb") as one,
+        replaced.open("rb") as two,
+        mmap.mmap(one.fileno(), 0, prot=mmap.PROT_READ),
+        mmap.mmap(two.fileno(), 0, prot=mmap.PROT_READ),
+    ):
+        assert not {str(kept), str(replaced)} & _proc.deleted_mappings(os.getpid())
+        other = tmp_path / "other"
+        other.write_bytes(b"y" * 4096)
+        other.rename(replaced)
+        assert {str(kept), str(replaced)} & _proc.deleted_mappings(os.getpid()) == {str(replaced)}

@@ -115,6 +115,7 @@ BROKEN: list[tuple[str, Callable[[Observed], Observed], Any]] = [
     ("main process listens", seen_with(owners=()), False),
     ("main process listens", seen_with(owners=((43, UNIT, "its child"),)), False),
     ("health", seen_with(health="HTTP 503 loading"), "HTTP 503 loading"),
+    ("payload files", seen_with(strange_files=("/m.gguf is gone",)), ["/m.gguf is gone"]),
     ("served file", props_with(model_path="/models/other.gguf"), "/models/other.gguf"),
     ("served file", seen_with(props={}), "(not told)"),
     ("served file", seen_with(props={"error": "HTTP 404"}), "HTTP 404"),
@@ -281,3 +282,29 @@ def test_an_environment_that_differs_shows_only_where(era: Era) -> None:
     seen = environ_with(PARALLEL="7")(healthy(era))
     link = next(link for link in chain(era, UNIT, UNIT_PATH, seen) if link.name == "environment")
     assert (link.expected, link.found) == ({"PARALLEL": "2"}, {"PARALLEL": "7"})
+
+
+def test_files_that_the_process_has_not_read(tmp_path: Path) -> None:
+    old, new, away, mapped = (str(tmp_path / name) for name in ("old", "new", "away", "mapped"))
+    for path in (old, new, mapped):
+        Path(path).write_text("x")
+    os.utime(old, (100, 100))
+    os.utime(new, (300, 300))
+    os.utime(mapped, (100, 100))
+    assert _truth.strange_files([old, new, away, mapped], {mapped}, 200) == (
+        f"{new} was changed since",
+        f"{away} is gone",
+        f"{mapped} was replaced since",
+    )
+
+
+def test_the_payload_files_that_an_era_loads() -> None:
+    files = [
+        {"path": "/m/m-00001-of-00002.gguf", "role": "shard"},
+        {"path": "/m/m-00002-of-00002.gguf", "role": "shard"},
+        {"path": "/m/projector.gguf", "role": "mmproj"},
+        {"path": "/m/unused.gguf", "role": "lora"},
+    ]
+    env = {"MODEL_FILE": files[0]["path"], "MMPROJ_FILE": files[2]["path"], "LORA_FILE": ""}
+    told = _truth.payload_paths({"env": env, "payload": {"files": files}})
+    assert told == [file["path"] for file in files[:3]]
