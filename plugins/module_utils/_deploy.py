@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _systemd
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
+from ansible_collections.dank.llm_fleet.plugins.module_utils._certificate import certify
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
     Say,
     cut_over,
@@ -98,16 +98,27 @@ def carry_out(job: Job) -> Done:
             raise
         raise fault from exc
     probes = [verdict.as_dict() for verdict in proof.verdicts]
-    certificate: dict[str, Any] = {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "truth": [link.as_dict() for link in proof.links],
-        "probes": probes,
-        "ledger": ledger,
-        "gap_s": gap_s,
-    }
-    if job.foretold is not None:
-        certificate["fit"] = {key: job.foretold.told[key] for key in ("cards", "host", "split", "measured")}
+    certificate = certify(
+        era.blueprint.digest,
+        era.blueprint.facts,
+        truth=[link.as_dict() for link in proof.links],
+        probes=[*_proven_before(era, probes), *probes],
+        ledger=ledger,
+        gap_s=gap_s,
+        fit=_kept(job.foretold) or (era.meta.get("certificate") or {}).get("fit"),
+    )
     return Done(job.store.commit(era, certificate), proof.links, probes, ledger, gap_s)
+
+
+def _proven_before(era: Era, again: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The verdicts of the same era's certificate that were not asked for again: a restart takes no proof away."""
+    asked = {probe["probe"] for probe in again}
+    return [probe for probe in (era.meta.get("certificate") or {}).get("probes", []) if probe["probe"] not in asked]
+
+
+def _kept(foretold: Foretold | None) -> dict[str, Any] | None:
+    """What a certificate keeps of the memory that was foretold."""
+    return None if foretold is None else {key: foretold.told[key] for key in ("cards", "host", "split", "measured")}
 
 
 def _ledger(era: Era, job: Job) -> dict[str, Any]:

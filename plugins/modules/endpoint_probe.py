@@ -30,7 +30,7 @@ options:
     type: list
     elements: str
   full:
-    description: Whether every probe runs. Otherwise C(health) and C(chat) do, beside those that lost their proof.
+    description: Whether every probe runs. Otherwise C(health) and C(chat) do, and those without a proof in the era's certificate.
     type: bool
     default: false
   client:
@@ -86,6 +86,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
+from ansible_collections.dank.llm_fleet.plugins.module_utils._certificate import expired
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import api_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import require_era
 from ansible_collections.dank.llm_fleet.plugins.module_utils._module import run_module
@@ -110,10 +111,19 @@ ARGUMENT_SPEC: dict[str, Any] = {
 def work(module: AnsibleModule) -> dict[str, Any]:
     """Run the probes, and raise those that failed."""
     given = module.params
-    facts = require_era(Paths(given["name"])).blueprint.facts
-    declared = declare({**facts, **{key: given[key] for key in ("client", "probes") if given[key] is not None}})
+    era = require_era(Paths(given["name"]))
+    facts = {
+        **era.blueprint.facts,
+        **{key: given[key] for key in ("client", "probes") if given[key] is not None},
+    }
+    declared = declare(facts)
     every = probes_of(declared)
-    chosen = only(every, given["only"]) if given["only"] else select(every, None if given["full"] else ())
+    if given["only"]:
+        chosen = only(every, given["only"])
+    else:
+        names = [probe.name for probe in every]
+        lost = expired(era.meta.get("certificate"), era.blueprint.digest, facts, names)
+        chosen = select(every, None if given["full"] else lost)
     verdicts = run(api_of(facts["env"]), declared, chosen)
     require_probes(verdicts, f"endpoint {given['name']}")
     return {"changed": False, "probes": [verdict.as_dict() for verdict in verdicts]}

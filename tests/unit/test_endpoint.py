@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _deploy, _endpoint, _endpoint_look, _systemd
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, Paths
+from ansible_collections.dank.llm_fleet.plugins.module_utils._certificate import expired
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import Proof
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint import Asked, converge
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import look, require_truth
@@ -104,6 +105,7 @@ class Host:
         )
         self.tag = "one"
         self.expired: list[Any] = []
+        self.verdicts = [Verdict("chat", "pass", "answered")]
         self.fits: list[tuple[str | None, int | None]] = []
         (tmp_path / "m.gguf").write_text("")
         os.makedirs(self.paths.units)
@@ -116,7 +118,7 @@ class Host:
             self.expired.append(expired)
             if tag in self.faults:
                 raise self.faults[tag]
-            return Proof([Link("slots", 2, 2)], [Verdict("chat", "pass", "answered")], time.monotonic())
+            return Proof([Link("slots", 2, 2)], self.verdicts, time.monotonic())
 
         def step(name: str) -> Callable[..., None]:
             def call(*_args: Any, **_kw: Any) -> None:
@@ -381,6 +383,20 @@ def test_an_era_is_restored_and_pinned(host: Host, monkeypatch: pytest.MonkeyPat
     assert host.store.pin() is None
     with pytest.raises(FleetError, match=rf"era 'nope' of chat; expected the beginning of one of: .*{first}"):
         host.run(era="nope")
+
+
+def test_a_restart_takes_no_proof_away(host: Host) -> None:
+    host.verdicts = [Verdict("chat", "pass", "answered"), Verdict("tools", "pass", "called")]
+    host.run()
+    host.verdicts = [Verdict("chat", "pass", "again")]
+    host.links = [BROKEN]
+    assert host.run()["kind"] == "repair"
+    era = host.store.current()
+    assert era is not None
+    told = era.meta["certificate"]
+    assert {probe["probe"]: probe["evidence"] for probe in told["probes"]} == {"tools": "called", "chat": "again"}
+    assert told["fit"]["host"] == {"total_mib": 5.0}
+    assert expired(told, era.blueprint.digest, era.blueprint.facts, ["chat", "tools"]) == set()
 
 
 def test_old_eras_go(host: Host) -> None:
