@@ -30,7 +30,8 @@ options:
     type: list
     elements: str
   full:
-    description: Whether every probe runs. Otherwise C(health) and C(chat) do, and those without a proof in the era's certificate.
+    description:
+      - Whether every probe runs. Otherwise C(health) and C(chat) do, and those without a proof in the era's certificate.
     type: bool
     default: false
   client:
