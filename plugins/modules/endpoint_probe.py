@@ -31,7 +31,7 @@ options:
     elements: str
   full:
     description:
-      - Whether every probe runs. Otherwise C(health) and C(chat) do, and those without a proof in the era's certificate.
+      - Whether every probe runs. Otherwise C(health) and C(chat) do, and those that the era's certificate has no proof of.
     type: bool
     default: false
   client:
