@@ -31,7 +31,8 @@ options:
     elements: str
   full:
     description:
-      - Whether every probe runs. Otherwise C(health) and C(chat) do, and those that the era's certificate has no proof of.
+      - Whether every probe runs. Otherwise C(health) and C(chat) do, and those of which the era's certificate has no
+        proof.
     type: bool
     default: false
   client:
