@@ -51,7 +51,9 @@ def served_by(fleet, args):
         fleet.run(f"systemd-run --quiet --unit=instead -p User=llm {shlex.join(args)}; {healthy}")
         yield
     finally:
-        fleet.run(f"systemctl stop instead; systemctl start {fleet.unit}; {healthy}")
+        fleet.run(
+            f"systemctl stop instead; systemctl reset-failed {fleet.unit}; systemctl start {fleet.unit}; {healthy}"
+        )
 
 
 def test_the_deploy_proved_all_that_is_declared(whole, echo):
@@ -181,7 +183,7 @@ def test_an_endpoint_that_is_gone_is_seen_and_asked_no_further(whole):
         told = whole.probe(full=True)
         assert list(told) == ["health"] and told["health"]["verdict"] == "fail"
     finally:
-        whole.run(f"systemctl start {whole.unit}")
+        whole.run(f"systemctl reset-failed {whole.unit}; systemctl start {whole.unit}")
 
 
 def test_a_deploy_whose_declaration_is_not_kept_goes_back(echo):
