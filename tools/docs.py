@@ -252,9 +252,9 @@ def inventory_page() -> str:
     parts = [
         NOTE,
         "# Inventory\n",
-        "Four dictionaries say everything. `llm_runtimes` and `llm_payloads` are usually shared by all hosts "
-        "(`group_vars/all`), `llm_endpoints` and `llm_cards` belong to one host (`host_vars`). Hosts with endpoints "
-        "are in the group `llm`. An unknown key is an error.\n",
+        "Four dictionaries say everything. `llm_runtimes` and `llm_payloads` (with `llm_payload_locks`) are usually "
+        "shared by all hosts (`group_vars/all`), `llm_endpoints` and `llm_cards` belong to one host (`host_vars`). "
+        "Hosts with endpoints are in the group `llm`. An unknown key is an error.\n",
         f"A size or digest that nobody knows yet may be `{schema.UNKNOWN}`: that validates with a warning, and cannot "
         "be deployed.\n",
         "## llm_runtimes\n",
@@ -268,6 +268,10 @@ def inventory_page() -> str:
     parts += ["## llm_payloads\n", "Name of the payload to:\n", field_table("PAYLOAD", schema.PAYLOAD)]
     parts += ["### files\n", field_table("FILE", schema.FILE)]
     parts += [
+        "## llm_payload_locks\n",
+        "Written by `playbooks/lock.yml` ([pin models](../how-to/pin-models.md)). Name of the payload, then name of "
+        "the file, to:\n",
+        field_table("LOCK", schema.LOCK),
         "## llm_endpoints\n",
         "Name of the endpoint, which is also its unit's, to:\n",
         field_table("ENDPOINT", schema.ENDPOINT),

@@ -31,10 +31,19 @@ MEANINGS: dict[str, dict[str, str]] = {
     "FILE": {
         "name": "Its name in `dir`",
         "role": "What the endpoint loads it as",
-        "bytes": "Its exact size",
-        "sha256": "Its digest; this or `sha256_prefix`",
+        "bytes": "Its exact size; required unless it is locked",
+        "sha256": "Its digest; this or `sha256_prefix`, unless it is locked",
         "sha256_prefix": "The beginning of its digest, where no more is known",
         "urls": "Where to get it, in order of preference; none for a file that is there already",
+        "repo": "The repository of the model hub that has it; tried before `urls`",
+        "revision": "A commit, a tag or a branch of `repo`; locked it may be left out and is then `main`",
+        "file": "Its path in `repo` (default: `name`)",
+    },
+    "LOCK": {
+        "bytes": "The file's exact size",
+        "sha256": "Its digest",
+        "revision": "The commit that has it",
+        "of": "What was asked for, as `repo@revision:file`; the lock no longer holds when the inventory names another",
     },
     "ENDPOINT": {
         "engine": "What serves it",

@@ -10,7 +10,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory import validate
 
-_TABLES = ("llm_runtimes", "llm_payloads", "llm_endpoints", "llm_cards")
+_TABLES = ("llm_runtimes", "llm_payloads", "llm_endpoints", "llm_cards", "llm_payload_locks")
 
 
 class ActionModule(ActionBase):

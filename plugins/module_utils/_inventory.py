@@ -29,6 +29,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_schema i
     check_keys,
     source_fields,
 )
+from ansible_collections.dank.llm_fleet.plugins.module_utils._lock import fill
 
 __all__ = ["Verdict", "validate"]
 
@@ -63,7 +64,16 @@ def _check_runtime(name: str, given: Any, out: Verdict) -> None:
         out.warnings.append(f"{where}.source: of the commit only a prefix is declared; a build needs all 40 digits")
 
 
-def _check_payload(name: str, given: Any, out: Verdict) -> None:
+def _size_missing(file: str, entry: Mapping[str, Any]) -> Iterable[str]:
+    """A file's size must be declared or locked; of a hub's file, the revision too."""
+    remedy = " Run playbooks/lock.yml: it asks the hub." if entry.get("repo") else ""
+    if "bytes" not in entry:
+        yield f"{file}.bytes is missing; expected {FILE['bytes'].expected}.{remedy}"
+    if entry.get("repo") and "revision" not in entry:
+        yield f"{file}.revision is missing; expected a commit, a tag or a branch.{remedy}"
+
+
+def _check_payload(name: str, given: Any, locks: Any, out: Verdict) -> None:
     where = f"llm_payloads.{name}"
     problems = check_keys(where, given, PAYLOAD)
     out.problems += problems
@@ -74,14 +84,19 @@ def _check_payload(name: str, given: Any, out: Verdict) -> None:
     for number, entry in enumerate(given["files"]):
         file = f"{where}.files[{entry.get('name', number)}]"
         names.append(entry.get("name"))
-        out.problems += check_keys(file, entry, FILE)
+        problems = check_keys(file, entry, FILE)
+        try:
+            entry = entry if problems else fill(name, entry, locks)
+        except FleetError as exc:
+            problems.append(exc.message)
+        problems += _size_missing(file, entry)
         found, warnings = check_digest(file, entry)
-        out.problems += found
-        if warnings or entry.get("bytes") == UNKNOWN:
-            word = UNKNOWN if UNKNOWN in (entry.get("sha256"), entry.get("bytes")) else "a prefix"
-            weak.append(f"{entry.get('name')} ({word})")
+        out.problems += problems + found
+        if warnings or UNKNOWN in (entry.get("bytes"), entry.get("revision")):
+            words = (entry.get(key) for key in ("bytes", "sha256", "revision"))
+            weak.append(f"{entry.get('name')} ({UNKNOWN if UNKNOWN in words else 'a prefix'})")
     if weak:
-        out.warnings.append(f"{where}: no full size and sha256 for {', '.join(weak)}")
+        out.warnings.append(f"{where}: no full size, sha256 and revision for {', '.join(weak)}")
     twice = sorted({str(name) for name in names if names.count(name) > 1})
     if twice:
         out.problems.append(f"{where} declares {', '.join(twice)} twice. Keep one entry for each file.")
@@ -333,10 +348,12 @@ def validate(
     payloads: Mapping[str, Any],
     endpoints: Mapping[str, Any],
     cards: Mapping[str, Any],
+    locks: Mapping[str, Any] | None = None,
 ) -> Verdict:
     """Everything that is wrong with what the inventory says of ``host``, each problem naming host, entry and key.
 
-    Warnings speak of what this host's endpoints use and what is declared in part (digest prefixes, unknowns).
+    ``locks`` (``llm_payload_locks``) count as declared. Warnings speak of what this host's endpoints use and what is
+    declared in part (digest prefixes, unknowns).
     """
     out = Verdict()
     tables = {"llm_runtimes": runtimes, "llm_payloads": payloads, "llm_endpoints": endpoints, "llm_cards": cards}
@@ -354,7 +371,7 @@ def validate(
     sound: set[str] = set()
     for kind, table, judge in (
         ("runtime", runtimes, _check_runtime),
-        ("payload", payloads, _check_payload),
+        ("payload", payloads, lambda name, given, single: _check_payload(name, given, locks or {}, single)),
         ("card", cards, _check_card),
     ):
         for name, given in table.items():

@@ -21,6 +21,7 @@ __all__ = [
     "CUSTOM",
     "ENDPOINT",
     "FILE",
+    "LOCK",
     "MEASURED",
     "PAYLOAD",
     "PROBES",
@@ -36,6 +37,7 @@ __all__ = [
 
 UNKNOWN = "unknown"
 _HEX64 = re.compile(r"[0-9a-fA-F]{64}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _PREFIX = re.compile(r"[0-9a-fA-F]{8,63}")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 _PCI = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -156,10 +158,19 @@ PAYLOAD = {"dir": _path(required=True), "files": _items(required=True)}
 FILE = {
     "name": _like(re.compile(r"[^./][^/\x00-\x1f]*"), "a plain file name", required=True),
     "role": _choice("model", "mmproj", "lora", "drafter", "shard", required=True),
-    "bytes": _count(required=True, unknown=True),
+    "bytes": _count(unknown=True),
     "sha256": _SHA,
     "sha256_prefix": _SHA_PREFIX,
     "urls": _texts(),
+    "repo": _like(re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)?"), "a repository of the hub as owner/name"),
+    "revision": _text(),
+    "file": _text(),
+}
+LOCK = {
+    "bytes": _count(required=True),
+    "sha256": _like(_SHA256, "64 hexadecimal digits in small letters", required=True),
+    "revision": _like(re.compile(r"[0-9a-f]{40}"), "a commit, 40 hexadecimal digits", required=True),
+    "of": _text(required=True),
 }
 ENDPOINT = {
     "engine": _choice(*_envspec.ENGINES, required=True),

@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._lock import fill
 
 __all__ = ["hosts_of", "resolve"]
 
@@ -81,6 +82,7 @@ def resolve(
     cards: Mapping[str, Mapping[str, Any]] | None = None,
     inactive: bool = False,
     activate: str = "",
+    locks: Mapping[str, Any] | None = None,
 ) -> dict[str, list[dict[str, Any]]]:
     """``{endpoints, runtimes, payloads}`` of this host's active endpoints, each entry with its own ``name``.
 
@@ -89,7 +91,8 @@ def resolve(
     floor_mib, free_mib}``, of which the last is what the driver leaves when nothing runs. ``only`` narrows to one
     endpoint; naming one that is not active is a FleetError, since nothing would be done, unless ``inactive`` are
     wanted too. An endpoint's ``rivals`` are the inactive ones that want its port or one of its cards; ``activate``
-    makes one active in place of its rivals, whatever the inventory says.
+    makes one active in place of its rivals, whatever the inventory says. ``locks`` (``llm_payload_locks``) fill sizes,
+    digests and commits of the payloads' files, and what contradicts them is a FleetError.
     """
     for name, entry in endpoints.items():
         if not isinstance(entry, Mapping):
@@ -112,6 +115,8 @@ def resolve(
     for endpoint in chosen:
         runtime = _get(runtimes, endpoint, "runtime")
         payload = _get(payloads, endpoint, "payload")
+        if locks and "files" in payload:
+            payload["files"] = [fill(payload["name"], file, locks) for file in payload["files"]]
         used_runtimes[runtime["name"]] = runtime
         used_payloads[payload["name"]] = payload
         endpoint["payload"] = payload

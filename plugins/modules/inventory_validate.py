@@ -10,9 +10,9 @@ DOCUMENTATION = r"""
 module: inventory_validate
 short_description: Hold what the inventory says of a host against itself
 description:
-  - Checks C(llm_runtimes), C(llm_payloads), C(llm_endpoints) and C(llm_cards) of the host - keys, types, references,
-    every env line and the rules between them, for the endpoint and for each of its rungs, one active endpoint for each
-    port and each card, visible cards, and the clients' context window.
+  - Checks C(llm_runtimes), C(llm_payloads) with their C(llm_payload_locks), C(llm_endpoints) and C(llm_cards) of the
+    host - keys, types, references, every env line and the rules between them, for the endpoint and for each of its
+    rungs, one active endpoint for each port and each card, visible cards, and the clients' context window.
   - Runs on the controller and contacts no host.
   - Fails once, with all problems, one a line.
 version_added: 0.1.0

@@ -25,7 +25,7 @@ BIN = Path(sys.executable).parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("molecule/**/*.md")])
 WRITTEN = [page for page in PAGES if "docs/reference" not in str(page)]
 MODULES = sorted(path.stem for path in (ROOT / "plugins" / "modules").glob("[a-z]*.py"))
-TABLES = ("llm_runtimes", "llm_payloads", "llm_endpoints", "llm_cards")
+TABLES = ("llm_runtimes", "llm_payloads", "llm_endpoints", "llm_cards", "llm_payload_locks")
 _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
 

@@ -257,6 +257,60 @@ def test_each_measured_entry_has_one_problem_for_one_fault():
     assert [len(judge(broken(path, value)).problems) for path, value, _words in faults] == [1] * len(faults)
 
 
+HUB_FILE = {"name": "m.gguf", "role": "model", "repo": "me/chat"}
+FILE_LOCK = {"bytes": 10, "sha256": "a" * 64, "revision": "1" * 40, "of": "me/chat@main:m.gguf"}
+
+
+def locked(file, locks=None):
+    """The verdict on a fleet whose one file is ``file``, without what it says of the runtimes."""
+    tables = broken("llm_payloads.small.files", [file])
+    locks = {"small": {"m.gguf": FILE_LOCK}} if locks is None else locks
+    verdict = validate("box", *(tables[name] for name in TABLES), locks)
+    return verdict.problems, [text for text in verdict.warnings if "llm_runtimes" not in text]
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {},
+        {"bytes": "unknown", "sha256": "unknown", "revision": "unknown"},
+        {"sha256_prefix": "a" * 8, "revision": "main"},
+    ],
+)
+def test_what_a_lock_supplies_need_not_be_declared(declared):
+    assert locked(HUB_FILE | declared) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("declared", "locks", "problem"),
+    [
+        ({"bytes": 11}, None, "payload small: file 'm.gguf': bytes; expected 11, as declared; found 10"),
+        ({"sha256_prefix": "b" * 8}, None, "sha256; expected bbbbbbbb..., as declared; found aaaa"),
+        ({"repo": "you/chat"}, None, "is locked as another file"),
+        ({}, {"small": {"m.gguf": {}}}, "llm_payload_locks.small.m.gguf.bytes is missing"),
+        ({}, ["x"], "llm_payload_locks; expected a dictionary; found list"),
+        (
+            {},
+            {},
+            "files[m.gguf].bytes is missing; expected a whole number of at least 1, or unknown. Run playbooks/lock",
+        ),
+        ({}, {}, "files[m.gguf].revision is missing; expected a commit, a tag or a branch. Run playbooks/lock.yml"),
+        ({}, {}, "files[m.gguf] has no digest"),
+        ({"repo": "https://hub/me/chat"}, {}, ".repo is 'https://hub/me/chat'; expected a repository of the hub"),
+        ({"repo": "me/.."}, {}, "repo, revision or file is malformed"),
+        ({"revision": 1234567}, {}, ".revision is 1234567; expected text"),
+    ],
+)
+def test_locks_and_what_they_would_have_supplied_are_judged(declared, locks, problem):
+    found, _warnings = locked(HUB_FILE | declared, locks)
+    assert [text for text in found if problem in text], found
+
+
+def test_an_unknown_that_is_not_locked_is_weak():
+    file = HUB_FILE | {"bytes": 10, "sha256": "a" * 64, "revision": "unknown"}
+    assert locked(file, {}) == ([], ["box: llm_payloads.small: no full size, sha256 and revision for m.gguf (unknown)"])
+
+
 def test_all_problems_come_at_once():
     tables = fleet()
     tables["llm_endpoints"]["one"]["env"].update(PARALLEL=3, METRIC=1, TOP_P=7)
@@ -293,6 +347,12 @@ JUNK = st.recursive(
     max_leaves=5,
 )
 PATHS = sorted({path for path, _value, _words in BREAKAGES})
+
+
+@given(JUNK | st.fixed_dictionaries({"small": JUNK | st.fixed_dictionaries({"m.gguf": JUNK})}))
+def test_no_junk_for_locks_breaks_the_judge(locks):
+    problems, warnings = locked(HUB_FILE, {} if locks is None else locks)
+    assert all(isinstance(text, str) for text in problems + warnings) and problems
 
 
 @given(st.sampled_from(PATHS), JUNK)
