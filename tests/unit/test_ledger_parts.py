@@ -59,6 +59,7 @@ def test_contexts(shape: Shape, n_ctx: int, n_ctx_seq: int, streams: int, tokens
         ({"parallel": 200, "ctx_size": 100, "kv_unified": False}, None),
         ({"ctx_size": 100, "parallel": 256 + 1}, "parallel"),
         ({"ubatch_size": 0}, "ubatch_size"),
+        ({"outputs": 0}, "outputs"),
         ({"gpu_layers": -1}, "gpu_layers"),
         ({"flash_attn": "maybe"}, "flash_attn"),
         ({"tensor_split": (0, 0)}, "tensor_split"),
