@@ -53,6 +53,11 @@ class Paths:
         return os.path.join(self.state, "payloads")
 
     @property
+    def damaged(self) -> str:
+        """The folder of the marks of damaged payload files."""
+        return os.path.join(self.state, "damaged")
+
+    @property
     def store(self) -> str:
         """The folder of the endpoint's eras."""
         return os.path.join(self.state, self.endpoint)

@@ -16,6 +16,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import api
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_plan import pin_words
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._rest import damage_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import (
     Link,
     chain,
@@ -25,7 +26,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import (
     require,
 )
 
-__all__ = ["look", "require_era", "require_truth", "row", "truth_of"]
+__all__ = ["damage_links", "look", "require_era", "require_truth", "row", "truth_of"]
 
 
 def row(
@@ -85,11 +86,31 @@ def require_era(paths: Paths) -> Era:
     return era
 
 
+def damage_links(era: Era, damaged: str) -> list[Link]:
+    """A broken link for each payload file of the era that the check at rest has marked in the folder ``damaged``."""
+    files = era.blueprint.facts["payload"]["files"]
+    return [
+        Link(
+            f"payload {os.path.basename(file['path'])} is damaged",
+            damage.expected,
+            damage.found,
+            "Run site.yml: it fetches the file anew; move one that cannot be read aside first",
+        )
+        for file in files
+        if (damage := damage_of(damaged, file["path"])) is not None
+    ]
+
+
 def look(paths: Paths) -> tuple[dict[str, Any], list[Link]]:
-    """The endpoint's row and its chain of truth as they are now; nothing is changed and nothing raised for a fault."""
+    """The endpoint's row and its chain of truth as they are now; nothing is changed and nothing raised for a fault.
+
+    A damaged payload file comes first: whatever else is broken may be its consequence.
+    """
     store = EraStore(paths.store)
     era = store.current()
     links, health = truth_of(era, paths) if era is not None else ([], "never deployed")
+    if era is not None:
+        links = [*damage_links(era, paths.damaged), *links]
     state = _systemd.show(paths.unit)
     return row(era, paths.unit, state, health=health, pin=store.pin(), links=links, probes=[]), links
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.dank.llm_fleet.plugins.module_utils import _buildplan, _host, _payload
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _buildplan, _host, _payload, _rest_install
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint import converge
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
@@ -38,6 +38,7 @@ def survey(
     payloads: Sequence[Mapping[str, Any]],
     endpoints: Sequence[Mapping[str, Any]],
     launcher: str,
+    rest: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """``{"steps": {step: has work}, "why": {step: reason}, "endpoints": rows, "warnings": [...]}``; reads only.
 
@@ -67,6 +68,8 @@ def survey(
             warnings.extend(told["warnings"])
             if told["changed"] or told["work"]:
                 return f"payload {entry['name']}: files to fetch, verify or mend"
+        if rest and _rest_install.converge(_rest_install.RestSpec.from_params(rest), dry=True)["changed"]:
+            return f"the check of payloads at rest is not {rest['state']}"
         return ""
 
     def endpoint_step() -> str:

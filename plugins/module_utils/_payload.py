@@ -77,7 +77,7 @@ def _settle(spec: PayloadSpec, step: Step, facts: FileFacts, owner: Owner) -> No
         identity = Identity.of(os.fstat(fd))
     finally:
         os.close(fd)
-    write_stamp(spec.stamp_dir, path, facts.digest, identity)
+    write_stamp(spec.stamp_dir, path, facts.digest, identity, payload=spec.name)
 
 
 def _own(fd: int, spec: PayloadSpec, owner: Owner) -> None:
@@ -103,7 +103,7 @@ def _place(spec: PayloadSpec, owner: Owner, facts: FileFacts, incoming: Incoming
     placed = Identity.of(os.lstat(final))
     if not placed.same_content(identity):
         raise FleetError(f"{final} changed while it was verified", remedy="Stop what writes to it, then run again")
-    write_stamp(spec.stamp_dir, final, digest, placed)
+    write_stamp(spec.stamp_dir, final, digest, placed, payload=spec.name)
 
 
 def _replaces(final: str, facts: FileFacts) -> str | None:

@@ -86,9 +86,9 @@ def _link(spec: PayloadSpec, file: FileSpec, twin: str, partial: Partial, replac
     state = os.lstat(final)
     if not Identity.of(state).same_content(stamp.identity):
         raise FleetError(f"{twin} changed while it was linked", remedy="Stop what writes to it, then run again")
-    write_stamp(spec.stamp_dir, final, stamp.sha256, Identity.of(state), stamp.verified_at)
+    write_stamp(spec.stamp_dir, final, stamp.sha256, Identity.of(state), stamp.verified_at, spec.name)
     for name in names:
         with contextlib.suppress(FileNotFoundError):  # that name is gone
             if Identity.of(os.lstat(name.path)) == Identity.of(state):
-                write_stamp(spec.stamp_dir, name.path, name.sha256, Identity.of(state), name.verified_at)
+                write_stamp(spec.stamp_dir, name.path, name.sha256, Identity.of(state), name.verified_at, name.payload)
     return stamp.sha256

@@ -107,12 +107,16 @@ class Identity:
 
 @dataclass(frozen=True)
 class Stamp:
-    """The record of one full read of a file: its digest, what the file was then, and when (seconds since 1970)."""
+    """The record of one full read of a file: its digest, what the file was then, and when (seconds since 1970).
+
+    ``payload`` names whom the file belongs to, for people; stamps of older versions do not tell.
+    """
 
     path: str
     sha256: str
     identity: Identity
     verified_at: float
+    payload: str = ""
 
 
 def stamp_path(stamp_dir: str, path: str) -> str:
@@ -134,7 +138,8 @@ def _parse_stamp(data: bytes) -> Stamp | None:
     try:
         value: Any = json.loads(data)
         identity = Identity(**{key: int(value["identity"][key]) for key in Identity.__dataclass_fields__})
-        stamp = Stamp(str(value["path"]), str(value["sha256"]), identity, float(value["verified_at"]))
+        payload = str(value.get("payload", ""))
+        stamp = Stamp(str(value["path"]), str(value["sha256"]), identity, float(value["verified_at"]), payload)
     except (ValueError, KeyError, TypeError):
         return None
     return stamp if len(stamp.sha256) == 64 and _HEX.fullmatch(stamp.sha256) else None
@@ -151,9 +156,16 @@ def all_stamps(stamp_dir: str) -> list[Stamp]:
     return stamps
 
 
-def write_stamp(stamp_dir: str, path: str, sha256: str, identity: Identity, verified_at: float | None = None) -> None:
+def write_stamp(
+    stamp_dir: str,
+    path: str,
+    sha256: str,
+    identity: Identity,
+    verified_at: float | None = None,
+    payload: str = "",
+) -> None:
     """Record that ``path``, while it was ``identity``, was read in full and had the digest ``sha256``."""
-    stamp = Stamp(path, sha256, identity, time.time() if verified_at is None else verified_at)
+    stamp = Stamp(path, sha256, identity, time.time() if verified_at is None else verified_at, payload)
     make_dirs(stamp_dir)
     atomic_write(stamp_path(stamp_dir, path), json.dumps(asdict(stamp), indent=2).encode() + b"\n")
 

@@ -33,6 +33,9 @@ options:
     type: list
     elements: dict
     required: true
+  rest:
+    description: The options of M(dank.llm_fleet.payload_rest), all of them. Not looked at if not set.
+    type: dict
   endpoints:
     description: Entries as M(dank.llm_fleet.endpoint) takes them.
     type: list
@@ -81,6 +84,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "host": {"type": "dict", "required": True},
     "runtimes": {"type": "list", "elements": "dict", "required": True},
     "payloads": {"type": "list", "elements": "dict", "required": True},
+    "rest": {"type": "dict"},
     "endpoints": {"type": "list", "elements": "dict", "required": True},
     "launcher": {"type": "str", "required": True},
 }
@@ -89,7 +93,9 @@ ARGUMENT_SPEC: dict[str, Any] = {
 def work(module: AnsibleModule) -> dict[str, Any]:
     """Look once."""
     given = module.params
-    told = survey(given["host"], given["runtimes"], given["payloads"], given["endpoints"], given["launcher"])
+    told = survey(
+        given["host"], given["runtimes"], given["payloads"], given["endpoints"], given["launcher"], given["rest"]
+    )
     for warning in told.pop("warnings"):
         module.warn(warning)
     return {"changed": False, **told}

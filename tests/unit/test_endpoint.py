@@ -720,6 +720,16 @@ def test_row_names_the_first_broken_link(host: Host) -> None:
     assert look(host.paths)[0]["truth"] == WHY[0]
 
 
+def test_row_names_a_damaged_payload_before_all_else(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.run()
+    host.links = [BROKEN]
+    marked = {host.paths.damaged: [Link("payload m.gguf is damaged", "aa", "bb")]}
+    monkeypatch.setattr(_endpoint_look, "damage_links", lambda _era, folder: marked.get(folder, []))
+    row, links = look(host.paths)
+    assert row["truth"] == "payload m.gguf is damaged: expected aa, found bb"
+    assert len(links) == 2
+
+
 def test_require_truth() -> None:
     told = {"name": "chat"}
     require_truth("chat", told, [Link("a", 1, 1)])

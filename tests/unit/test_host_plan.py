@@ -89,6 +89,23 @@ def test_reasons_name_the_thing(monkeypatch):
     assert "endpoint chat: drop-ins" in World(monkeypatch, {"endpoint"}).survey()["why"]["endpoint"]
 
 
+@pytest.mark.parametrize("changed", [True, False])
+def test_the_check_at_rest_is_work_of_the_payload_step(monkeypatch, changed):
+    World(monkeypatch, set())
+    asked = []
+
+    def converge(spec, *, dry):
+        asked.append((spec.present, spec.stamp_dir, dry))
+        return {"changed": changed}
+
+    monkeypatch.setattr(host_plan._rest_install, "converge", converge)
+    rest = {"state": "absent", "program": "", "stamp_dir": "/stamps"}
+    told = host_plan.survey(HOST, [], [], [], "launcher", rest)
+    assert asked == [(False, "/stamps", True)]
+    assert told["steps"] == {"host": False, "runtime": False, "payload": changed, "endpoint": changed}
+    assert told["why"].get("payload") == ("the check of payloads at rest is not absent" if changed else None)
+
+
 def test_an_engine_that_cannot_be_deployed_is_refused_before_any_look(monkeypatch):
     world = World(monkeypatch, set())
     with pytest.raises(FleetError, match=r"endpoint chat cannot be deployed by this version.*r9v.*active: false"):
