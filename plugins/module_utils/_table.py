@@ -45,7 +45,7 @@ def cells(host: str, row: Mapping[str, Any]) -> tuple[str, ...]:
         notes.append(f"nothing served for {row['gap_s']:.1f} s")
     if row.get("restarts"):
         notes.append(f"restarted {row['restarts']}x by systemd")
-    probes = row.get("probes") or []
+    probes = [probe for probe in row.get("probes") or [] if probe["verdict"] != "not-declared"]
     notes += [f"{probe['probe']}: {probe['verdict']}" for probe in probes if probe["verdict"] == "fail"]
     passed = sum(probe["verdict"] == "pass" for probe in probes)
     notes += [f"{passed} of {len(probes)} probes pass"] if probes else []

@@ -91,7 +91,7 @@ def test_cells() -> None:
                 ]
             },
             "notes",
-            "b: fail; 1 of 3 probes pass",
+            "b: fail; 1 of 2 probes pass",
         ),
         ({"era": None}, "era", "-"),
         ({"age_s": None}, "age", "-"),
