@@ -159,9 +159,8 @@ def _go_back(failed: Era, job: Job, fault: FleetError) -> str:
         job.say(f"back to era {current.id}")
         try:
             cut_over(current.blueprint, job.paths, job.say, Gates(), timeout_s=_patience_s(current, failed))
-            prove(
-                current, job.paths, job.say, Gates(), fresh=True, expired=()
-            )  # it is certified: what it can do was seen
+            # It is certified: what it can do was seen.
+            prove(current, job.paths, job.say, Gates(), fresh=True, expired=())
         except (FleetError, OSError) as second:
             raise FleetError(
                 f"{fault.message} And the last certified era {current.id} does not serve either: {second}",

@@ -71,6 +71,7 @@ class Gates:
             yield
         except FleetError as exc:
             exc.facts.setdefault("gate", name)
+            exc.facts.setdefault("gates", self.passed)  # this gate's row is added below
             row.update(ok=False, error={key: str(getattr(exc, key)) for key in ("what", "expected", "found", "remedy")})
             raise
         except BaseException:

@@ -23,6 +23,7 @@ def test_a_red_gate_is_recorded_and_names_itself(tmp_path: Path) -> None:
     with pytest.raises(FleetError) as caught, gates.gate("fit"):
         raise FleetError("too big", expected="5 MiB", found="7 MiB", remedy="Take less")
     assert caught.value.facts["gate"] == "fit"
+    assert [(row["gate"], row["ok"]) for row in caught.value.facts["gates"]] == [("port", True), ("fit", False)]
     with pytest.raises(OSError), gates.gate("drain"):
         raise OSError(5, "I/O error")
     gates.write(str(tmp_path / "last-run.json"), kind="deploy")
