@@ -154,11 +154,11 @@ class Download:
                 block = buffer
             if count:
                 frontier = journal.wrote(position, count)
+                with self._change:
+                    file.received += count  # before the hasher hears of it: with the last block, the file may be done
                 kept = hasher.written(block, position, count, frontier)
                 buffer = buffer if kept is None else kept
                 position += count
-                with self._change:
-                    file.received += count
             elif fault is None:
                 fault = Transient(
                     f"{stream.shown} ended early", expected=f"{part.end} bytes", found=f"{position} bytes"
