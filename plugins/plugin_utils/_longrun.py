@@ -203,10 +203,9 @@ class LongRunAction(ActionBase):
 
     def _watch(self, job: str, results_file: str, progress_file: str, lines: Lines) -> None:
         """Return when the job has left its result; show what it says until then."""
-        silent, gone, pause = 0, 0, 0.5
+        silent, gone, begun = 0, 0, time.monotonic()
         while True:
-            time.sleep(pause)
-            pause = min(_POLL_S, pause * 2)
+            time.sleep(min(_POLL_S, 0.5 + (time.monotonic() - begun) / 10))  # short work must not wait for a long pause
             try:
                 state, finished, alive = parse_poll(self._look(job, results_file, progress_file))
             except AnsibleConnectionFailure as exc:
