@@ -12,11 +12,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc, _systemd
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec, _proc, _systemd
 from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._diagnosis import diagnose
 from ansible_collections.dank.llm_fleet.plugins.module_utils._drain import drain
+from ansible_collections.dank.llm_fleet.plugins.module_utils._engines import chain
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
@@ -29,7 +30,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import (
     run,
     select,
 )
-from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, chain, observe, payload_paths, require
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, observe, payload_paths, require
 
 __all__ = [
     "Proof",
@@ -53,27 +54,28 @@ _LAST_WORDS = 20  # of them, shown
 
 def api_of(env: dict[str, str]) -> Api:
     """The endpoint as reached from its own host; the API key, if one is set, is read from its file."""
-    address = env.get("BIND_ADDR", "127.0.0.1")
+    address = _envspec.address_of(_envspec.engine_of(env), env)[0] or "127.0.0.1"
     key = None
     if env.get("API_KEY_FILE"):
         data = read_optional(env["API_KEY_FILE"])
         if not data or not data.strip():
             raise FleetError(f"API_KEY_FILE {env['API_KEY_FILE']}", expected="a file with a key", found="none")
         key = data.split()[0].decode()
-    return Api("127.0.0.1" if address in ("0.0.0.0", "::", "") else address, int(env["LISTEN_PORT"]), key)
+    return Api("127.0.0.1" if address in ("0.0.0.0", "::", "") else address, _envspec.port_of(env), key)
 
 
-def gate_port(units: Collection[str], port: int, leaving: Collection[str] = ()) -> None:
+def gate_port(units: Collection[str], port: int, leaving: Collection[str] = (), pids: Collection[int] = ()) -> None:
     """Refuse when anything but ``units`` (the endpoint's, and rivals that make way) listens on the port.
 
-    ``leaving`` are units that will be retired first, of whichever manager.
+    ``leaving`` are units that will be retired first, of whichever manager, ``pids`` the processes of ``units`` that
+    run elsewhere, as a container's do.
     """
     free = {*units, *leaving}
     others = [
         owner
         for owner in _proc.listeners(port)
         # A unit of a user's manager is told as "NAME of user@UID.service".
-        if owner.unit not in free and owner.unit.partition(" of ")[0] not in leaving
+        if owner.unit not in free and owner.pid not in pids and owner.unit.partition(" of ")[0] not in leaving
     ]
     if others:
         who = "; ".join(f"pid {o.pid} of {o.unit or 'no unit'}: {o.command}" for o in others)
@@ -126,7 +128,7 @@ def gate_foreign(paths: Paths, staged: Mapping[str, Collection[str]], freed: Col
 
 def put_launcher(blueprint: Blueprint, paths: Paths) -> None:
     """Write the launcher under its content's name; nothing runs it yet."""
-    path = paths.launcher(blueprint.launcher_text)
+    path = paths.launcher(blueprint.launcher_text, blueprint.facts["engine"])
     if read_optional(path) != blueprint.launcher_text.encode():
         make_dirs(os.path.dirname(path))
         atomic_write(path, blueprint.launcher_text.encode(), mode=0o755)
@@ -168,7 +170,7 @@ def cut_over(
     for rival in rivals:
         _systemd.stop_and_disable(rival.unit, timeout_s=timeout_s)
     _systemd.stop(paths.unit, timeout_s=timeout_s)
-    port, cards = int(blueprint.facts["env"]["LISTEN_PORT"]), blueprint.facts.get("cards", [])
+    port, cards = _envspec.port_of(blueprint.facts["env"]), blueprint.facts.get("cards", [])
     with gates.gate("drain"):
         drain(paths.endpoint, [pid for pid in pids if pid], port, cards, deadline_s=timeout_s, say=say)
     say("start")
@@ -280,7 +282,7 @@ def prove(
     say("truth: unit, process, socket, answer")
     with gates.gate("truth"):
         seen = observe(paths.unit, paths.unit_file, paths.env_file, api, payload_paths(facts))
-        links = chain(era, paths.unit, paths.unit_file, seen, facts["drop_ins"])
+        links = chain(era, paths, seen, api)
         require(links, paths.endpoint)
     with gates.gate("probes"):
         declared = declare(facts)

@@ -16,9 +16,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils import _systemd
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import (
     Declared,
     Paths,
-    draw,
     find_runtime,
-    redraw,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
     Say,
@@ -30,10 +28,11 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
 from ansible_collections.dank.llm_fleet.plugins.module_utils._deploy import Done, Job, carry_out
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import look, row, truth_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_plan import Plan, decide, pin_words
+from ansible_collections.dank.llm_fleet.plugins.module_utils._engines import draw, gate_fit, redraw, serving_pids
+from ansible_collections.dank.llm_fleet.plugins.module_utils._envspec import port_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era_history import prune
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import gate_fit
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock, make_dirs, read_optional
 from ansible_collections.dank.llm_fleet.plugins.module_utils._replaces import frees, leaving_units, spec_of
@@ -195,10 +194,12 @@ def converge(
             gate_drop_ins(paths.unit, state, target.facts["drop_ins"])
         with gates.gate("port"):
             units = [paths.unit, *(rival.unit for rival in rivals)]
-            gate_port(units, int(target.facts["env"]["LISTEN_PORT"]), leaving_units(retirement))
+            pids = serving_pids([paths, *rivals])
+            gate_port(units, port_of(target.facts["env"]), leaving_units(retirement), pids)
         if plan.kind == "deploy" and restored is None:
             foretold = gate_fit(declared, asked.rung, state.main_pid, gates, wanted.facts)
-            result["fit"] = foretold.told
+            if foretold is not None:
+                result["fit"] = foretold.told
     if check_mode or plan_only or not result["changed"]:
         state = _systemd.show(paths.unit)
         result["endpoint"] = row(current, paths.unit, state, health=health, pin=pin, links=links, probes=[])

@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.dank.llm_fleet.plugins.module_utils import _buildplan, _host, _payload, _rest_install
+from ansible_collections.dank.llm_fleet.plugins.module_utils import (
+    _buildplan,
+    _host,
+    _payload,
+    _r9v_runtime,
+    _rest_install,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint import converge
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
@@ -17,7 +23,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._progress import Pr
 __all__ = ["DEPLOYABLE", "STEPS", "refuse_undeployable", "survey"]
 
 STEPS = ("host", "runtime", "payload", "endpoint")
-DEPLOYABLE = ("llamacpp",)
+DEPLOYABLE = ("llamacpp", "r9v")
 
 
 def refuse_undeployable(endpoints: Sequence[Mapping[str, Any]]) -> None:
@@ -37,13 +43,14 @@ def survey(
     runtimes: Sequence[Mapping[str, Any]],
     payloads: Sequence[Mapping[str, Any]],
     endpoints: Sequence[Mapping[str, Any]],
-    launcher: str,
+    launchers: Mapping[str, str],
     rest: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """``{"steps": {step: has work}, "why": {step: reason}, "endpoints": rows, "warnings": [...]}``; reads only.
 
     Each step stands on the one before: from the first that has work on, all later ones count as having work too,
-    and are not looked at. A fault in a look is that step's reason; the step itself then runs and raises it.
+    and are not looked at. ``launchers`` are the launchers' texts by engine.
+    A fault in a look is that step's reason; the step itself then runs and raises it.
     """
     refuse_undeployable(endpoints)
     why: dict[str, str] = {}
@@ -56,6 +63,11 @@ def survey(
 
     def runtime_step() -> str:
         for entry in runtimes:
+            if entry["engine"] == "r9v":
+                work = _r9v_runtime.plan(_r9v_runtime.parse_request(entry))
+                if work:
+                    return f"runtime {entry['name']}: {'; '.join(work)}"
+                continue
             plan = _buildplan.make_plan(_buildplan.parse_request(entry))
             if plan.action != "none":
                 return f"runtime {entry['name']}: {plan.action}: {'; '.join(plan.reasons)}"
@@ -74,7 +86,9 @@ def survey(
 
     def endpoint_step() -> str:
         for entry in endpoints:
-            told = converge(Declared.from_entry(entry, launcher), Paths(entry["name"]), plan_only=True)
+            told = converge(
+                Declared.from_entry(entry, launchers[entry["engine"]]), Paths(entry["name"]), plan_only=True
+            )
             rows.append(told["endpoint"])
             warnings.extend(told["warnings"])
             if told["changed"]:

@@ -1,0 +1,92 @@
+# Copyright (c) 2026 The llm_fleet engineers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What must hold of an R9V era before anything is stopped, and of the cards once it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.dank.llm_fleet.plugins.module_utils._cards import CardState, identified, read_cards
+from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_ledger import require_floors
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
+from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_podman import Podman
+from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_state import faults_of, read_state
+
+__all__ = ["crowded_cards", "gate_setup", "headroom", "image_fault", "require_image"]
+
+DOCTOR_MIB = 3072.0  # free on each card: what the fork's doctor asks before a start
+
+
+def gate_setup(facts: Mapping[str, Any], gates: Gates, *, idle: bool) -> None:
+    """Through the gates setup, image and cards, for the era of these ``facts``; a FleetError at the first fault.
+
+    ``idle``: nothing of ours runs on the cards, so that they must be free by now.
+    """
+    with gates.gate("setup"):
+        state = read_state(facts["env"]["R9V_STATE_FILE"])
+        faults = faults_of(state, facts["setup"]["ple_bytes"], facts["declared_files"])
+        if faults:
+            raise FleetError(
+                f"what setup state {state.path} names is not whole",
+                expected="every file as setup verified it",
+                found="; ".join(faults),
+                remedy="Have the files back and run r9v setup again; nothing was stopped",
+            )
+    with gates.gate("image"):
+        require_image(facts["runtime"], facts["effective"]["R9V_IMAGE"], Podman(facts["user"]))
+    with gates.gate("cards"):
+        cards = identified(facts["cards"])
+        crowded = crowded_cards(cards, read_cards(cards)) if idle else []
+        if crowded:
+            raise FleetError(
+                "the cards are not free",
+                expected=f"{DOCTOR_MIB:,.0f} MiB free on each, as the fork's doctor asks",
+                found="; ".join(crowded),
+                remedy="Stop whoever holds them, by its unit or process id, then run again",
+            )
+
+
+def image_fault(declared: str, wanted: str) -> str:
+    """Why the image that the state wants (``R9V_IMAGE``) is not the runtime's (hex digest, or its beginning), or ""."""
+    digest = wanted.rpartition("sha256:")[2]
+    if "sha256:" not in wanted:
+        return f"{wanted}, a name that may move"
+    return "" if digest.startswith(declared) else wanted
+
+
+def require_image(runtime: Mapping[str, Any], wanted: str, podman: Podman) -> None:
+    """The state's image is the declared one, and the user's podman has it."""
+    digest = runtime["version"]
+    fault = image_fault(digest, wanted)
+    if fault:
+        raise FleetError(
+            f"the setup state is of another image than runtime {runtime['name']}",
+            expected=f"sha256:{digest}",
+            found=fault,
+            remedy="Run r9v setup with the declared image, or correct llm_runtimes",
+        )
+    if podman.image(digest) is None:
+        raise FleetError(
+            f"image sha256:{digest} of runtime {runtime['name']}",
+            expected=f"among {podman.user}'s images",
+            found="no image of that digest",
+            remedy="Run site.yml with --tags runtime, which loads the bundle",
+        )
+
+
+def crowded_cards(cards: Sequence[Mapping[str, Any]], states: Mapping[str, CardState]) -> list[str]:
+    """The cards with less than :data:`DOCTOR_MIB` free, each with what is."""
+    rows = [states[str(card["name"])] for card in cards]
+    return [f"card {row.name} has {row.free_mib:,.0f} MiB free" for row in rows if row.free_mib < DOCTOR_MIB]
+
+
+def headroom(unit: str, cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What a start took of the cards, as ``gate_ledger`` tells it; a FleetError where one has not its floor free."""
+    known = identified(cards)
+    states = read_cards(known)
+    require_floors(unit, known, states)
+    free = {name: state.free_mib for name, state in states.items()}
+    return {"free_mib": free, "measured": {}, "differences": [], "note": ""}
