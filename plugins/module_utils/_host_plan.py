@@ -38,6 +38,14 @@ def refuse_undeployable(endpoints: Sequence[Mapping[str, Any]]) -> None:
             )
 
 
+def _runtime_work(entry: Mapping[str, Any]) -> str:
+    """What is to be done about a runtime, in words; "" for nothing."""
+    if entry["engine"] == "r9v":
+        return "; ".join(_r9v_runtime.plan(_r9v_runtime.parse_request(entry)))
+    plan = _buildplan.make_plan(_buildplan.parse_request(entry))
+    return "" if plan.action == "none" else f"{plan.action}: {'; '.join(plan.reasons)}"
+
+
 def survey(
     host: Mapping[str, Any],
     runtimes: Sequence[Mapping[str, Any]],
@@ -63,14 +71,9 @@ def survey(
 
     def runtime_step() -> str:
         for entry in runtimes:
-            if entry["engine"] == "r9v":
-                work = _r9v_runtime.plan(_r9v_runtime.parse_request(entry))
-                if work:
-                    return f"runtime {entry['name']}: {'; '.join(work)}"
-                continue
-            plan = _buildplan.make_plan(_buildplan.parse_request(entry))
-            if plan.action != "none":
-                return f"runtime {entry['name']}: {plan.action}: {'; '.join(plan.reasons)}"
+            work = _runtime_work(entry)
+            if work:
+                return f"runtime {entry['name']}: {work}"
         return ""
 
     def payload_step() -> str:
