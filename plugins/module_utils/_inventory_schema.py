@@ -155,7 +155,7 @@ SOURCES = {
     "installed": {"path": _path(required=True)},
     "bundle": {
         "image": _text(required=True),
-        "checkout": _path(required=True),
+        "checkout": _path(),
         "sha256": _SHA,
         "sha256_prefix": _SHA_PREFIX,
         "url": _text(),
