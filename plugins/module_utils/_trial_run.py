@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import time
@@ -113,8 +114,8 @@ def _plan(declared: Declared, paths: Paths, wanted: Sequence[Candidate], *, beyo
         try:
             require_room(f"{declared.name}, {drawn[0].candidate.label},", drawn[0].told)
         except FleetError as exc:
-            exc.remedy = f"{exc.remedy}\nTo boot it all the same: -e beyond_fit=true"
-            raise
+            remedy = f"{exc.remedy}.\nTo boot it all the same: -e beyond_fit=true"
+            raise FleetError(exc.what, expected=exc.expected, found=exc.found, remedy=remedy, **exc.facts) from exc
     return Plan(incumbents, makes_way, boots, [new_row(one, "waiting" if one in boots else "refused") for one in drawn])
 
 
@@ -144,8 +145,15 @@ class _Book:
     path: str
     record: dict[str, Any]
 
+    @classmethod
+    def new(cls, folder: str, record: dict[str, Any]) -> _Book:
+        """A record of its own in ``folder``, named by its time; the second of one second has a number."""
+        make_dirs(folder)
+        names = (record["id"] if number == 1 else f"{record['id']}-{number}" for number in itertools.count(1))
+        record["id"] = next(name for name in names if not os.path.lexists(os.path.join(folder, f"{name}.json")))
+        return cls(os.path.join(folder, f"{record['id']}.json"), record)
+
     def write(self) -> None:
-        make_dirs(os.path.dirname(self.path))
         atomic_write(self.path, (json.dumps(self.record, indent=2) + "\n").encode())
 
 
@@ -176,7 +184,7 @@ def try_out(
                 held.enter_context(file_lock(lock, wait_s=5, purpose=f"trial of endpoint {declared.name}"))
         plan = _plan(declared, paths, wanted, beyond_fit=beyond_fit)
         record = _new_record(declared, plan)
-        book = _Book(os.path.join(paths.store, "trials", f"{record['id']}.json"), record)
+        book = _Book.new(os.path.join(paths.store, "trials"), record)
         fault = _carry_out(declared, paths, plan, book, limit_s, say)
     result = {"trial": record, "record": book.path, "endpoints": _rows(paths, plan)}
     if fault is not None:
