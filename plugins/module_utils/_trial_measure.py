@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc, _systemd
 from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
-from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, Paths, draw
+from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, draw
 from ansible_collections.dank.llm_fleet.plugins.module_utils._bootlog_compare import totals
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cards import identified, read_cards
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
@@ -58,7 +58,7 @@ class Drawn:
 
 
 def draw_candidate(
-    declared: Declared, candidate: Candidate, paths: Paths, leaving: int | None, *, beyond_fit: bool
+    declared: Declared, candidate: Candidate, trial: TrialPaths, leaving: int | None, *, beyond_fit: bool
 ) -> Drawn:
     """The boot that ``candidate`` asks for and its forecast; nothing is touched.
 
@@ -67,7 +67,6 @@ def draw_candidate(
     """
     rung = f"trial {candidate.number}"
     asked = replace(declared, rungs={rung: candidate.lines})
-    trial = TrialPaths.of(paths, candidate.number)
     blueprint = draw(asked, trial, rung)
     try:
         foretold = gate_fit(asked, rung, leaving, Gates(), blueprint.facts, required=False)
@@ -150,7 +149,7 @@ def _measure(drawn: Drawn, makes_way: Sequence[str], row: dict[str, Any], *, tim
     say(tell + "ledger")
     _ledger(drawn, state, row)
     # What was asked and looked at must have been this very start, and not what came back in its place.
-    hold(paths.unit, state, 0.0, say, engine=facts["engine"])
+    hold(paths.unit, state, 0.0, lambda *_told: None, engine=facts["engine"])
 
 
 def _links(drawn: Drawn, api: Api) -> list[Link]:

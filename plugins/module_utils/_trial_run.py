@@ -62,6 +62,7 @@ class Plan:
     """What a trial will do. ``makes_way`` are all units that may not run beside it, whether they do or not; ``boots``
     the candidates that will be booted, and ``rows`` of all of them."""
 
+    id: str
     incumbents: Sequence[Incumbent]
     makes_way: Sequence[str]
     boots: Sequence[Drawn]
@@ -103,9 +104,13 @@ def _incumbents(paths: Paths, declared: Declared) -> list[Incumbent]:
 
 def _plan(declared: Declared, paths: Paths, wanted: Sequence[Candidate], *, beyond_fit: bool) -> Plan:
     """What the trial will do; a FleetError where nothing of it can be booted."""
+    trial = _new_id(os.path.join(paths.store, "trials"))
     incumbents = _incumbents(paths, declared)
     leaving = next((one.pid for one in incumbents if one.pid), None)
-    drawn = [draw_candidate(declared, one, paths, leaving, beyond_fit=beyond_fit) for one in wanted]
+    drawn = [
+        draw_candidate(declared, one, TrialPaths.of(paths, trial, one.number), leaving, beyond_fit=beyond_fit)
+        for one in wanted
+    ]
     makes_way = [paths.unit, *(replace(paths, endpoint=name).unit for name in declared.rivals)]
     for port in dict.fromkeys(int(one.blueprint.facts["env"]["LISTEN_PORT"]) for one in drawn):
         gate_port(makes_way, port)
@@ -116,15 +121,21 @@ def _plan(declared: Declared, paths: Paths, wanted: Sequence[Candidate], *, beyo
         except FleetError as exc:
             remedy = f"{exc.remedy}.\nTo boot it all the same: -e beyond_fit=true"
             raise FleetError(exc.what, expected=exc.expected, found=exc.found, remedy=remedy, **exc.facts) from exc
-    return Plan(incumbents, makes_way, boots, [new_row(one, "waiting" if one in boots else "refused") for one in drawn])
+    rows = [new_row(one, "waiting" if one in boots else "refused") for one in drawn]
+    return Plan(trial, incumbents, makes_way, boots, rows)
+
+
+def _new_id(folder: str) -> str:
+    """The time; the second trial of one second has a number."""
+    stem = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    names = (stem if number == 1 else f"{stem}-{number}" for number in itertools.count(1))
+    return next(name for name in names if not os.path.lexists(os.path.join(folder, f"{name}.json")))
 
 
 def _new_record(declared: Declared, plan: Plan) -> dict[str, Any]:
-    now = datetime.now(UTC)
     return {
-        "id": now.strftime("%Y%m%dT%H%M%SZ"),
+        "id": plan.id,
         "endpoint": declared.name,
-        "at": now.isoformat(timespec="seconds"),
         "payload": declared.payload["name"],
         "runtime": declared.runtime,
         "cards": [str(card["name"]) for card in declared.cards],
@@ -145,15 +156,8 @@ class _Book:
     path: str
     record: dict[str, Any]
 
-    @classmethod
-    def new(cls, folder: str, record: dict[str, Any]) -> _Book:
-        """A record of its own in ``folder``, named by its time; the second of one second has a number."""
-        make_dirs(folder)
-        names = (record["id"] if number == 1 else f"{record['id']}-{number}" for number in itertools.count(1))
-        record["id"] = next(name for name in names if not os.path.lexists(os.path.join(folder, f"{name}.json")))
-        return cls(os.path.join(folder, f"{record['id']}.json"), record)
-
     def write(self) -> None:
+        make_dirs(os.path.dirname(self.path))
         atomic_write(self.path, (json.dumps(self.record, indent=2) + "\n").encode())
 
 
@@ -184,7 +188,7 @@ def try_out(
                 held.enter_context(file_lock(lock, wait_s=5, purpose=f"trial of endpoint {declared.name}"))
         plan = _plan(declared, paths, wanted, beyond_fit=beyond_fit)
         record = _new_record(declared, plan)
-        book = _Book.new(os.path.join(paths.store, "trials"), record)
+        book = _Book(os.path.join(paths.store, "trials", f"{plan.id}.json"), record)
         fault = _carry_out(declared, paths, plan, book, limit_s, say)
     result = {"trial": record, "record": book.path, "endpoints": _rows(paths, plan)}
     if fault is not None:
@@ -246,10 +250,10 @@ def _walk(
     declared: Declared, paths: Paths, plan: Plan, book: _Book, limit_s: float, patience_s: float, say: Say
 ) -> None:
     """Stop what serves and measure each candidate; a row for each, whatever becomes of it."""
-    guard = TrialPaths.of(paths, 0).guard
+    trial = TrialPaths.of(paths, plan.id, 0)
     say("stop what serves")
     command = guard_command(
-        TrialPaths.of(paths, 0),
+        trial,
         EraStore(paths.store).lock_path,
         count=len(plan.rows),
         makes_way=plan.makes_way,
@@ -261,11 +265,11 @@ def _walk(
     for drawn in plan.boots:
         port = int(drawn.blueprint.facts["env"]["LISTEN_PORT"])
         drain(declared.name, pids, port, declared.cards, deadline_s=patience_s, say=say)
-        _require_guard(guard, declared.name, limit_s)
+        _require_guard(trial.guard, declared.name, limit_s)
         row = measure(drawn, plan.makes_way, timeout_s=patience_s, say=say)
         plan.rows[drawn.candidate.number - 1] = row
         book.write()
-        _require_guard(guard, declared.name, limit_s)
+        _require_guard(trial.guard, declared.name, limit_s)
         pids = [pid for pid in (_systemd.show(drawn.paths.unit).main_pid,) if pid]
         _systemd.stop(drawn.paths.unit, timeout_s=patience_s)
     last = plan.boots[-1]
@@ -316,7 +320,7 @@ def _bring_back(paths: Paths, plan: Plan, record: dict[str, Any], patience_s: fl
     Starting it ends the guard, which conflicts with it, and with the guard its candidate.
     """
     healthy_at = time.monotonic()
-    guard = TrialPaths.of(paths, 0).guard
+    guard = TrialPaths.of(paths, plan.id, 0).guard
     if not plan.incumbents and _systemd.show(guard).load_state != "not-found":
         _systemd.stop(guard, timeout_s=patience_s)
     for one in plan.incumbents:
@@ -331,6 +335,7 @@ def _bring_back(paths: Paths, plan: Plan, record: dict[str, Any], patience_s: fl
             healthy_at = proof.healthy_at
             told.update(era=one.era.id, links=len(proof.links), probes=[each.as_dict() for each in proof.verdicts])
         record["back"].append(told)
+    run(["systemctl", "reset-failed", guard], check=False)  # one whose time was over; what is to be said of it was said
     return healthy_at
 
 

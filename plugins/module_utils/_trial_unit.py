@@ -13,7 +13,7 @@ the candidate has stopped. After a restart of the host none of them is left, and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
 
@@ -25,29 +25,33 @@ _NOT_IN_A_TRIAL = ("ExecStart", "Restart", "RestartSec", "RestartPreventExitStat
 
 @dataclass(frozen=True)
 class TrialPaths(Paths):
-    """Where candidate ``number`` of an endpoint's trial lies; its run directory goes away with the guard."""
+    """Where candidate ``number`` of the endpoint's trial ``trial`` (its id) lies.
 
+    No two trials share a name: systemd keeps a guard's for as long as what it started runs.
+    """
+
+    trial: str = ""
     number: int = 1
 
     @classmethod
-    def of(cls, paths: Paths, number: int) -> TrialPaths:
+    def of(cls, paths: Paths, trial: str, number: int) -> TrialPaths:
         """The paths of a candidate beside the endpoint's."""
-        return cls(**{one.name: getattr(paths, one.name) for one in fields(Paths)}, number=number)
+        return cls(**{one.name: getattr(paths, one.name) for one in fields(Paths)}, trial=trial, number=number)
+
+    @property
+    def run_name(self) -> str:
+        """The run directory's name under /run; it goes away with the guard."""
+        return f"llm-fleet-trial-{self.endpoint}-{self.trial}"
 
     @property
     def guard(self) -> str:
         """The unit that stands for the whole trial."""
-        return f"llm-fleet-trial-{self.endpoint}.service"
-
-    @property
-    def run_name(self) -> str:
-        """The run directory's name under /run."""
-        return f"llm-fleet-trial-{self.endpoint}"
+        return f"{self.run_name}.service"
 
     @property
     def unit(self) -> str:
         """The candidate's unit."""
-        return f"llm-fleet-trial-{self.endpoint}-{self.number}.service"
+        return f"{self.run_name}-{self.number}.service"
 
     @property
     def env_file(self) -> str:
@@ -74,7 +78,7 @@ def guard_command(
     ``makes_way`` are the units that may not run beside it, ``comes_back`` those that start when it ends; ``limit_s``
     seconds after its start it ends in any case.
     """
-    others = [TrialPaths.of(trial, number).unit for number in range(1, count + 1)]
+    others = [replace(trial, number=number).unit for number in range(1, count + 1)]
     properties = [
         f"Description=Trial of LLM endpoint {trial.endpoint}",
         "Type=exec",
@@ -86,8 +90,10 @@ def guard_command(
     ]
     if comes_back:
         units = " ".join(comes_back)
-        properties += [f"OnSuccess={units}", f"OnFailure={units}", "OnSuccessJobMode=replace"]
-    return _systemd_run(trial.guard, properties, ["flock", lock_path, "true"])
+        properties += [f"OnSuccess={units}", f"OnFailure={units}"]
+    # It ends by itself only when the module is gone, and then fails: OnFailure= replaces jobs that are under way, where
+    # OnSuccess= would give up.
+    return _systemd_run(trial.guard, properties, ["flock", lock_path, "false"])
 
 
 def service_properties(unit_text: str) -> list[str]:

@@ -127,7 +127,7 @@ def test_a_line_that_became_a_variable_is_missed() -> None:
         require_whole(["PARALLEL", "CTX_SIZE"], "llamacpp")
 
 
-PATHS = TrialPaths.of(Paths("chat", state="/s"), 2)
+PATHS = TrialPaths.of(Paths("chat", state="/s"), "t1", 2)
 
 
 def properties(command: list[str]) -> list[str]:
@@ -136,9 +136,9 @@ def properties(command: list[str]) -> list[str]:
 
 def test_where_a_candidate_lies() -> None:
     assert (PATHS.endpoint, PATHS.store, PATHS.number) == ("chat", "/s/chat", 2)
-    assert PATHS.unit == "llm-fleet-trial-chat-2.service"
-    assert PATHS.guard == "llm-fleet-trial-chat.service"
-    assert PATHS.env_file == "/run/llm-fleet-trial-chat/2.env"
+    assert PATHS.unit == "llm-fleet-trial-chat-t1-2.service"
+    assert PATHS.guard == "llm-fleet-trial-chat-t1.service"
+    assert PATHS.env_file == "/run/llm-fleet-trial-chat-t1/2.env"
     assert PATHS.launcher("x") == Paths("chat").launcher("x")
 
 
@@ -146,18 +146,17 @@ def test_the_guard_starts_what_serves_however_it_ends() -> None:
     command = guard_command(
         PATHS, "/s/chat/lock", count=2, makes_way=["chat.service", "b.service"], comes_back=["b.service"], limit_s=90
     )
-    assert command[:4] == ["systemd-run", "--quiet", "--collect", "--unit=llm-fleet-trial-chat.service"]
-    assert command[command.index("--") + 1 :] == ["flock", "/s/chat/lock", "true"]
+    assert command[:4] == ["systemd-run", "--quiet", "--collect", "--unit=llm-fleet-trial-chat-t1.service"]
+    assert command[command.index("--") + 1 :] == ["flock", "/s/chat/lock", "false"]
     assert set(properties(command)) >= {
         "Type=exec",
         "Conflicts=chat.service b.service",
         "After=chat.service b.service",
         "OnSuccess=b.service",
         "OnFailure=b.service",
-        "OnSuccessJobMode=replace",
         "RuntimeMaxSec=90",
-        "RuntimeDirectory=llm-fleet-trial-chat",
-        "Before=llm-fleet-trial-chat-1.service llm-fleet-trial-chat-2.service",
+        "RuntimeDirectory=llm-fleet-trial-chat-t1",
+        "Before=llm-fleet-trial-chat-t1-1.service llm-fleet-trial-chat-t1-2.service",
     }
 
 
@@ -187,8 +186,8 @@ def test_a_candidate_lives_no_longer_than_the_guard_and_never_beside_what_serves
     command = candidate_command(PATHS, unit, "/launcher", ["chat.service", "b.service"])
     assert command[command.index("--") :] == ["--", "/launcher"]
     assert {
-        "BindsTo=llm-fleet-trial-chat.service",
-        "After=llm-fleet-trial-chat.service chat.service b.service",
+        "BindsTo=llm-fleet-trial-chat-t1.service",
+        "After=llm-fleet-trial-chat-t1.service chat.service b.service",
         "Conflicts=chat.service b.service",
     } <= set(properties(command))
 
@@ -196,7 +195,7 @@ def test_a_candidate_lives_no_longer_than_the_guard_and_never_beside_what_serves
 def test_a_key_is_handed_to_the_unit_that_asks() -> None:
     spec = UnitSpec("chat", "llm", "/l", "/e", api_key_file="/k")
     assert spec.credential == "/run/credentials/chat.service/api-key"
-    assert replace(spec, unit=PATHS.unit).credential == "/run/credentials/llm-fleet-trial-chat-2.service/api-key"
+    assert replace(spec, unit=PATHS.unit).credential == "/run/credentials/llm-fleet-trial-chat-t1-2.service/api-key"
 
 
 def test_of_a_unit_only_its_service_counts() -> None:

@@ -35,7 +35,9 @@ from test_truth import STATE
 Make = Callable[..., Blueprint]
 UP = replace(STATE, drop_in_paths=())
 DOWN = replace(UP, active_state="inactive", sub_state="dead", main_pid=0)
-GUARD = "llm-fleet-trial-chat.service"
+ID = "20261130T120000Z"
+GUARD = f"llm-fleet-trial-chat-{ID}.service"
+FIRST = f"llm-fleet-trial-chat-{ID}-1.service"
 FITS: dict[str, Any] = {
     "fits": True,
     "cards": [],
@@ -71,9 +73,9 @@ class Host:
         Path(self.paths.env_file).write_text("env")
         self.era = self.store.commit(self.store.stage(make()), {})
 
-        def drawn(_declared: Any, one: Candidate, paths: Paths, leaving: int | None, *, beyond_fit: bool) -> Drawn:
+        def drawn(_declared: Any, one: Candidate, trial: TrialPaths, leaving: int | None, *, beyond_fit: bool) -> Drawn:
             self.leaving = leaving
-            return Drawn(one, TrialPaths.of(paths, one.number), make(str(one.number)), self.told[one.number], None)
+            return Drawn(one, trial, make(str(one.number)), self.told[one.number], None)
 
         def measured(one: Drawn, makes_way: Any, *, timeout_s: float, say: Any) -> dict[str, Any]:
             self.step(f"measure {one.candidate.number}")
@@ -85,11 +87,14 @@ class Host:
             self.step(f"prove {paths.endpoint}")
             return Proof(self.links, [Verdict("chat", "pass", "answered")], time.monotonic())
 
-        def command(argv: list[str], *, timeout_s: float) -> None:
+        def command(argv: list[str], *, timeout_s: float = 0, check: bool = True) -> None:
+            if argv[0] == "systemctl":
+                return
             self.commands.append(argv)
             self.step("guard")
 
         for name, value in {
+            "_new_id": lambda _folder: ID,
             "draw_candidate": drawn,
             "measure": measured,
             "prove": proven,
@@ -135,7 +140,7 @@ ONE = [
     "guard",
     "drain 42",
     "measure 1",
-    "stop llm-fleet-trial-chat-1.service",
+    f"stop {FIRST}",
     "drain 42",
     "start chat.service",
     "prove chat",
@@ -211,7 +216,7 @@ def test_a_walk_of_which_nothing_is_measured_fails(host: Host) -> None:
     assert [row["outcome"] for row in host.record()["rows"]] == ["failed", "failed"]
 
 
-@pytest.mark.parametrize("where", ["guard", "drain 42", "measure 1", "stop llm-fleet-trial-chat-1.service"])
+@pytest.mark.parametrize("where", ["guard", "drain 42", "measure 1", f"stop {FIRST}"])
 @pytest.mark.parametrize("kind", [FleetError("broken"), OSError(28, "No space left")])
 def test_whatever_breaks_the_endpoint_comes_back(host: Host, where: str, kind: Exception) -> None:
     host.faults[where] = kind
@@ -264,7 +269,7 @@ def test_what_did_not_run_is_not_started(host: Host) -> None:
         "guard",
         "drain",
         "measure 1",
-        "stop llm-fleet-trial-chat-1.service",
+        f"stop {FIRST}",
         "drain 42",
         f"stop {GUARD}",
     ]
@@ -311,8 +316,15 @@ def test_what_does_not_fit_is_not_booted_unless_asked(host: Host) -> None:
     assert [row["outcome"] for row in result["trial"]["rows"]] == ["refused", "measured", "refused"]
     assert [step for step in host.done if "measure" in step] == ["measure 2"]
     result = host.run(3, beyond_fit=True)
-    assert len(os.listdir(os.path.join(host.paths.store, "trials"))) == 2
     assert [row["outcome"] for row in result["trial"]["rows"]] == ["measured"] * 3
+
+
+def test_no_two_trials_share_a_name(tmp_path: Path) -> None:
+    names = set()
+    for _ in range(3):
+        names.add(_trial_run._new_id(str(tmp_path)))
+        (tmp_path / f"{max(names, key=len)}.json").touch()
+    assert len(names) == 3
 
 
 def test_a_fingerprint_is_of_files_links_and_eras_and_of_no_trial(host: Host) -> None:
@@ -379,7 +391,7 @@ def booted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, blueprint: Make) -> 
             monkeypatch.setattr(_trial_measure, name, step(name, value))
         monkeypatch.setattr(_trial_measure, "start_fault", lambda _unit, exc, _engine: exc)
         monkeypatch.setattr(_trial_measure._proc, "resident_bytes", lambda _pid: 3 * 2**20)
-        paths = TrialPaths("chat", number=1)
+        paths = TrialPaths("chat", trial=ID)
         drawn = Drawn(Candidate(1, {"TENSOR_SPLIT": "1,1"}), paths, plan, FITS, None)
         return measure(drawn, ["chat.service"], timeout_s=5, say=lambda *_: None)
 
@@ -433,11 +445,11 @@ def test_a_forecast_that_cannot_be_made(
     declared = Declared("chat", "llamacpp", {"CTX_SIZE": 1}, "cpu", {"name": "smol"}, "llm", "#!")
     if not goes_on:
         with pytest.raises(FleetError, match="nobody knows"):
-            draw_candidate(declared, WALK[0], Paths("chat"), None, beyond_fit=beyond)
+            draw_candidate(declared, WALK[0], TrialPaths("chat", trial=ID), None, beyond_fit=beyond)
         return
-    drawn = draw_candidate(declared, WALK[0], Paths("chat"), None, beyond_fit=beyond)
+    drawn = draw_candidate(declared, WALK[0], TrialPaths("chat", trial=ID), None, beyond_fit=beyond)
     assert (drawn.told, drawn.note) == (None, "nobody knows.")
     asked, paths, rung = seen[0]
     assert asked.rungs[rung] == {"CTX_SIZE": "1024"} and asked.env == {"CTX_SIZE": 1}
-    assert paths.unit == "llm-fleet-trial-chat-1.service"
+    assert paths.unit == FIRST
     assert _trial_measure.new_row(drawn, "waiting")["notes"] == ["nobody knows."]

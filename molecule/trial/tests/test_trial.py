@@ -14,8 +14,8 @@ import pytest
 
 PORT = 8092
 STORE = "/var/lib/llm-fleet/toy-chat"
-GUARD = "llm-fleet-trial-toy-chat.service"
-CANDIDATE = "llm-fleet-trial-toy-chat-1.service"
+TRIALS = "llm-fleet-trial-toy-chat-"
+GUARD, CANDIDATE = f"{TRIALS}*Z.service", f"{TRIALS}*Z-1.service"
 MODULE = "[A]nsiballZ_endpoint_trial"
 
 
@@ -35,9 +35,10 @@ def record(fleet):
 
 
 def leftovers(fleet):
-    """Units and run directories of trials."""
+    """Units of trials that do anything, and their run directories."""
+    states = "active,activating,deactivating,reloading"
     return fleet.run(
-        "systemctl list-units --all --plain --no-legend 'llm-fleet-trial-*'; ls -d /run/llm-fleet-trial-* || true"
+        f"systemctl list-units --plain --no-legend --state={states} '{TRIALS}*'; ls -d /run/llm-fleet-trial-* || true"
     )
 
 
@@ -54,7 +55,7 @@ def back(fleet, before, seconds=30):
 
 def when_runs(fleet, unit, then):
     """Have the host itself, apart from us, run ``then`` as soon as ``unit`` is active."""
-    wait = f"until systemctl is-active --quiet {unit}; do :; done; {then}"
+    wait = f"until systemctl is-active --quiet '{unit}'; do :; done; {then}"
     fleet.run(f"systemd-run --quiet --collect --unit=when-runs /bin/bash -c {shlex.quote(wait)}")
 
 
@@ -69,11 +70,12 @@ def unharmed(fleet):
 
 
 def test_check_mode_tells_and_stops_nothing(fleet, unharmed):
+    before = fleet.run(f"ls {STORE}/trials 2>/dev/null || true")
     played = try_out(fleet, "--check", env="CTX_SIZE=1024")
     assert played.rc == 0, played.text
     assert "would boot 1 of 1" in played.text and "CTX_SIZE=1024" in played.text
     assert fleet.start() == unharmed
-    assert fleet.run(f"ls {STORE}/trials 2>/dev/null || true") == ""
+    assert fleet.run(f"ls {STORE}/trials 2>/dev/null || true") == before
 
 
 def test_what_is_asked_wrongly_stops_nothing(fleet, unharmed):
@@ -135,7 +137,7 @@ def test_a_killed_controller_changes_nothing_for_the_host(fleet, unharmed):
     root = fleet.inventory.parents[2]
     with subprocess.Popen([*command, "-e", "env=CTX_SIZE=512"], cwd=root, stdout=subprocess.DEVNULL) as controller:
         deadline = time.monotonic() + 60
-        while fleet.run(f"systemctl is-active {CANDIDATE} || true").strip() != "active":
+        while "active" not in fleet.run(f"systemctl is-active '{CANDIDATE}' || true").split():
             assert time.monotonic() < deadline and controller.poll() is None
         controller.kill()
     back(fleet, unharmed, seconds=60)
