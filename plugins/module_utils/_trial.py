@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_env import cards_of
 
 __all__ = ["Candidate", "candidates", "parse_env", "parse_splits", "require_whole"]
 
@@ -73,8 +74,11 @@ def parse_splits(text: str) -> list[str]:
     return splits
 
 
-def candidates(name: str, given: Any, split: str, cards: Sequence[Mapping[str, Any]], engine: str) -> list[Candidate]:
-    """What is to be tried of endpoint ``name``, in order: ``given`` (see :func:`parse_env`), under each ``split``.
+def candidates(
+    name: str, env: Mapping[str, Any], given: Any, split: str, cards: Sequence[Mapping[str, Any]], engine: str
+) -> list[Candidate]:
+    """What is to be tried of endpoint ``name``, in order: ``given`` (see :func:`parse_env`) over its ``env``, under
+    each ``split``.
 
     A FleetError where nothing is asked for, and for splits that the endpoint's ``cards`` cannot have.
     """
@@ -85,11 +89,12 @@ def candidates(name: str, given: Any, split: str, cards: Sequence[Mapping[str, A
         )
     if not splits:
         return [Candidate(1, lines)]
-    if len(cards) < 2:
+    held = [card.name for card in cards_of({**_envspec.normalise(engine, env), **lines}, cards)]
+    if len(held) < 2:
         raise FleetError(
-            f"endpoint {name} has {'one card' if cards else 'no cards'}",
-            expected="two cards or more, between which a split divides the layers",
-            found=", ".join(str(card["name"]) for card in cards) or f"none under llm_endpoints.{name}.cards",
+            f"endpoint {name} has {'one card' if held else 'no cards'} to split between",
+            expected="two cards or more that hold layers",
+            found=", ".join(held) or f"none under llm_endpoints.{name}.cards",
             remedy="Leave split out, and try other lines with env",
         )
     if _SPLIT in lines:
@@ -98,10 +103,10 @@ def candidates(name: str, given: Any, split: str, cards: Sequence[Mapping[str, A
         )
     found = []
     for number, shares in enumerate(splits, 1):
-        if len(shares.split(",")) != len(cards) and "DEVICE" not in lines:
+        if len(shares.split(",")) != len(held):
             raise FleetError(
                 f"split {shares} of endpoint {name}",
-                expected=f"{len(cards)} shares, one for each of {', '.join(str(card['name']) for card in cards)}",
+                expected=f"{len(held)} shares, one for each of {', '.join(held)}",
                 found=f"{len(shares.split(','))}",
             )
         found.append(Candidate(number, {**lines, **parse_env({_SPLIT: shares}, engine)}))

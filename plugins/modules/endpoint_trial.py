@@ -47,7 +47,7 @@ options:
   split:
     description:
       - Values of C(TENSOR_SPLIT) to walk, each over O(env) and O(trial_env), as V(35,30;36,29).
-      - Refused for an endpoint of less than two cards.
+      - Refused where less than two cards hold layers.
     type: str
     default: ""
   beyond_fit:
@@ -217,7 +217,9 @@ def work(module: AnsibleModule) -> dict[str, Any]:
     """Hand the parameters to :func:`try_out`."""
     given = module.params
     declared = Declared.from_entry(given, given["launcher"])
-    wanted = candidates(given["name"], given["trial_env"], given["split"], given["cards"], given["engine"])
+    wanted = candidates(
+        given["name"], given["env"], given["trial_env"], given["split"], given["cards"], given["engine"]
+    )
     progress = Progress(given["progress_file"])
     try:
         told = try_out(

@@ -30,7 +30,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import UnitSp
 from hypothesis import given
 from hypothesis import strategies as st
 
-CARDS = [{"name": "r0", "vendor": "amd"}, {"name": "r1", "vendor": "amd"}]
+CARDS = [{"name": f"r{index}", "vendor": "amd", "index": index, "free_mib": 9000} for index in (0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -91,32 +91,40 @@ def test_splits() -> None:
 
 
 def test_a_walk_is_a_candidate_for_each_split() -> None:
-    walk = candidates("chat", "CTX_SIZE=8192", "35,30;36,29", CARDS, "llamacpp")
+    walk = candidates("chat", {}, "CTX_SIZE=8192", "35,30;36,29", CARDS, "llamacpp")
     assert walk == [
         Candidate(1, {"CTX_SIZE": "8192", "TENSOR_SPLIT": "35,30"}),
         Candidate(2, {"CTX_SIZE": "8192", "TENSOR_SPLIT": "36,29"}),
     ]
     assert walk[1].label == "CTX_SIZE=8192 TENSOR_SPLIT=36,29"
-    assert candidates("chat", "CTX_SIZE=8192", "", [], "llamacpp") == [Candidate(1, {"CTX_SIZE": "8192"})]
+    assert candidates("chat", {}, "CTX_SIZE=8192", "", [], "llamacpp") == [Candidate(1, {"CTX_SIZE": "8192"})]
 
 
 @pytest.mark.parametrize(
     ("env", "split", "cards", "words"),
     [
         ("", "", CARDS, "found nothing to try"),
-        ("", "35,30", [], "endpoint chat has no cards; .*found none under llm_endpoints.chat.cards.*Leave split out"),
+        (
+            "",
+            "35,30",
+            [],
+            "endpoint chat has no cards to split between; .*found none under llm_endpoints.chat.cards.*Leave split out",
+        ),
         ("CTX_SIZE=1024", "35,30", [], "endpoint chat has no cards"),
-        ("", "35,30", CARDS[:1], "endpoint chat has one card; .*found r0"),
+        ("", "35,30", CARDS[:1], "endpoint chat has one card to split between; .*found r0"),
         ("TENSOR_SPLIT=1,1", "35,30", CARDS, "TENSOR_SPLIT in env or split; found both"),
         ("", "35,30;36", CARDS, "split 36 of endpoint chat; expected 2 shares, one for each of r0, r1; found 1"),
         ("", "35,30,1", CARDS, "found 3"),
         ("", "35,x", CARDS, "TENSOR_SPLIT"),
         ("", "35;30,36", CARDS, "split 35 of"),
+        ("DEVICE=ROCm1", "35,30", CARDS, "has one card .*found r1"),
+        ("SPLIT_MODE=none", "35,30", CARDS, "has one card .*found r0"),
+        ("HIP_VISIBLE_DEVICES=0", "35,30", CARDS, "has one card .*found r0"),
     ],
 )
 def test_what_cannot_be_tried(env: str, split: str, cards: list[dict[str, Any]], words: str) -> None:
     with pytest.raises(FleetError, match=words):
-        candidates("chat", env, split, cards, "llamacpp")
+        candidates("chat", {}, env, split, cards, "llamacpp")
 
 
 def test_a_line_that_became_a_variable_is_missed() -> None:

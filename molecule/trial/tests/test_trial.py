@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import signal
 import subprocess
 import time
 
@@ -26,7 +28,7 @@ def try_out(fleet, *args, **extra):
 def files(fleet):
     """All that is ours on the host, but the records of trials."""
     lines = fleet.snapshot().splitlines()
-    return [line for line in lines if "/trials" not in line and not line.startswith(f"{STORE} ")]
+    return [line for line in lines if "/trials" not in line and f"{STORE} " not in line and "/lock" not in line]
 
 
 def record(fleet):
@@ -42,20 +44,46 @@ def leftovers(fleet):
     )
 
 
-def back(fleet, before, seconds=30):
-    """Wait until another start of the endpoint's unit runs, and nothing of a trial is left."""
+def until(holds, seconds=120):
+    """Wait for what ``holds`` tells; a shared machine may be slow."""
     deadline = time.monotonic() + seconds
-    while True:
-        now = fleet.start()
-        if now["SubState"] == "running" and now["InvocationID"] != before["InvocationID"] and not leftovers(fleet):
-            return
-        assert time.monotonic() < deadline, (now, leftovers(fleet))
+    while not holds():
+        assert time.monotonic() < deadline
         time.sleep(0.2)
+
+
+def back(fleet, before, seconds=120):
+    """Wait until another start of the endpoint's unit runs, and nothing of a trial does."""
+
+    def holds():
+        now = fleet.start()
+        return now["SubState"] == "running" and now["InvocationID"] != before["InvocationID"] and not leftovers(fleet)
+
+    until(holds, seconds)
+
+
+def begin(fleet, *extra):
+    """A trial's playbook in the background, a session of its own."""
+    command = ["ansible-playbook", "playbooks/trial.yml", "-i", str(fleet.inventory), "-e", "endpoint=toy-chat"]
+    command += [word for each in extra for word in ("-e", each)]
+    root = fleet.inventory.parents[2]
+    environ = {**os.environ, "ANSIBLE_CONFIG": str(root / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
+    for name in ("ANSIBLE_INVENTORY", "ANSIBLE_FORCE_COLOR"):  # molecule sets them for its own runs
+        environ.pop(name, None)
+    return subprocess.Popen(
+        command, cwd=root, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def frozen(seconds):
+    """Stop the module's processes for a while."""
+    return f"pkill -STOP -f '{MODULE}'; sleep {seconds}; pkill -CONT -f '{MODULE}'"
 
 
 def when_runs(fleet, unit, then):
     """Have the host itself, apart from us, run ``then`` as soon as ``unit`` is active."""
-    wait = f"until systemctl is-active --quiet '{unit}'; do :; done; {then}"
+    wait = f"until systemctl is-active --quiet '{unit}'; do sleep 0.02; done; {then}"
     fleet.run(f"systemd-run --quiet --collect --unit=when-runs /bin/bash -c {shlex.quote(wait)}")
 
 
@@ -80,11 +108,8 @@ def test_check_mode_tells_and_stops_nothing(fleet, unharmed):
 
 def test_what_is_asked_wrongly_stops_nothing(fleet, unharmed):
     for words, extra in {
-        "CTX_SIZES is no key": {"env": "CTX_SIZES=1024"},
-        "not divisible by PARALLEL": {"env": {"CTX_SIZE": 1025}},
         "has no cards": {"split": "35,30;36,29"},
-        "nothing to try": {},
-        "does not fit": {"env": {"CTX_SIZE": 2**30}},
+        "does not fit": {"env": {"CTX_SIZE": 8388608}},
     }.items():
         played = try_out(fleet, **extra)
         assert played.rc != 0 and words in played.error, played.text
@@ -128,22 +153,19 @@ def test_a_killed_module_costs_a_moment(fleet, unharmed, unit):
     when_runs(fleet, unit, f"pkill -9 -f '{MODULE}'")
     played = try_out(fleet, env="CTX_SIZE=1024")
     assert played.rc != 0 and "gone and left no result" in played.error, played.text
-    back(fleet, unharmed, seconds=5)  # by itself, long ago
+    back(fleet, unharmed, seconds=10)  # by itself, long ago
     assert not record(fleet)["finished"]
 
 
 def test_a_killed_controller_changes_nothing_for_the_host(fleet, unharmed):
-    command = ["ansible-playbook", "playbooks/trial.yml", "-i", str(fleet.inventory), "-e", "endpoint=toy-chat"]
-    root = fleet.inventory.parents[2]
-    with subprocess.Popen([*command, "-e", "env=CTX_SIZE=512"], cwd=root, stdout=subprocess.DEVNULL) as controller:
-        deadline = time.monotonic() + 60
-        while "active" not in fleet.run(f"systemctl is-active '{CANDIDATE}' || true").split():
-            assert time.monotonic() < deadline and controller.poll() is None
-        controller.kill()
-    back(fleet, unharmed, seconds=60)
-    while fleet.run(f"pgrep -f '{MODULE}' || true"):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    """SIGKILL of all its processes while the candidate runs: the trial goes on to its end."""
+    when_runs(fleet, CANDIDATE, frozen(6))  # so that we are not too late
+    controller = begin(fleet, "env=CTX_SIZE=512")
+    until(lambda: "active" in fleet.run(f"systemctl is-active '{CANDIDATE}' || true").split())
+    os.killpg(controller.pid, signal.SIGKILL)
+    controller.communicate()
+    back(fleet, unharmed)
+    until(lambda: not fleet.run(f"pgrep -f '{MODULE}' || true"))
     told = record(fleet)
     assert told["finished"] and told["rows"][0]["lines"] == {"CTX_SIZE": "512"}
     assert told["rows"][0]["outcome"] == "measured"
@@ -151,17 +173,13 @@ def test_a_killed_controller_changes_nothing_for_the_host(fleet, unharmed):
 
 def test_a_module_that_hangs_is_not_waited_for(fleet, unharmed):
     """The host ends the trial when its time is over; the module finds that out when it goes on."""
-    when_runs(fleet, CANDIDATE, f"pkill -STOP -f '{MODULE}'; sleep 14; pkill -CONT -f '{MODULE}'")
-    with_limit = subprocess.Popen(
-        ["ansible-playbook", "playbooks/trial.yml", "-i", str(fleet.inventory), "-e", "endpoint=toy-chat",
-         "-e", "env=CTX_SIZE=512", "-e", "limit_s=8"],
-        cwd=fleet.inventory.parents[2], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-    back(fleet, unharmed, seconds=60)
+    when_runs(fleet, CANDIDATE, frozen(20))
+    controller = begin(fleet, "env=CTX_SIZE=512", "limit_s=8")
+    back(fleet, unharmed)
     assert fleet.run(f"ps -o stat= -p $(pgrep -d, -f '{MODULE}')").startswith("T")  # it hangs still
     assert fleet.chat(PORT)
-    text = " ".join(with_limit.communicate(timeout=60)[0].split())
-    assert with_limit.returncode != 0 and "was ended from outside" in text and "limit_s" in text
+    text = " ".join(controller.communicate()[0].split())
+    assert controller.returncode != 0 and "was ended from outside" in text and "limit_s" in text
     assert record(fleet)["finished"]
 
 
