@@ -153,11 +153,14 @@ def _measure(drawn: Drawn, makes_way: Sequence[str], row: dict[str, Any], *, tim
 
 
 def _links(drawn: Drawn, api: Api) -> list[Link]:
-    """The chain of truth of what runs, without the links of a unit file."""
+    """The chain of truth of what runs, without the links of a unit file: an engine may make less of what is asked,
+    as of a context beyond the one that its model was trained on."""
     paths, facts = drawn.paths, drawn.blueprint.facts
     seen = observe(paths.unit, paths.unit_file, paths.env_file, api, payload_paths(facts))
     era = Era("trial", "", drawn.blueprint, {"state": "trial"})
-    return [link for link in chain(era, paths.unit, paths.unit_file, seen) if link.name not in _OF_THE_FILE]
+    remedy = "Take lines that the engine carries out"
+    links = chain(era, paths.unit, paths.unit_file, seen)
+    return [replace(link, remedy=remedy) for link in links if link.name not in _OF_THE_FILE]
 
 
 def _ledger(drawn: Drawn, state: _systemd.UnitState, row: dict[str, Any]) -> None:

@@ -18,12 +18,14 @@ from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _systemd
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, Paths
+from ansible_collections.dank.llm_fleet.plugins.module_utils._card_list import list_cards
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import Say, gate_port, prove, start_fault
 from ansible_collections.dank.llm_fleet.plugins.module_utils._drain import drain
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import look, truth_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit import require_room
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_cards import gate_cards
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import (
     atomic_write,
@@ -114,6 +116,8 @@ def _plan(declared: Declared, paths: Paths, wanted: Sequence[Candidate], *, beyo
     makes_way = [paths.unit, *(replace(paths, endpoint=name).unit for name in declared.rivals)]
     for port in dict.fromkeys(int(one.blueprint.facts["env"]["LISTEN_PORT"]) for one in drawn):
         gate_port(makes_way, port)
+    for one in drawn:
+        gate_cards(declared.cards, one.blueprint.facts["env"], list_cards() if declared.cards else [], makes_way)
     boots = [one for one in drawn if beyond_fit or one.told is None or one.told["fits"]]
     if not boots and drawn[0].told is not None:
         try:

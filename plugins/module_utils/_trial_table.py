@@ -48,7 +48,8 @@ def _notes(row: Mapping[str, Any]) -> str:
         notes.append(f"{sum(probe['verdict'] == 'pass' for probe in probes)} of {len(probes)} probes pass")
     notes += [f"{card} is below its floor: a deploy would be refused" for card in row.get("below_floor") or []]
     if row.get("fault"):
-        notes.append(str(row["fault"].get("found") or row["fault"]["what"]).splitlines()[0])
+        told = str(row["fault"].get("found", "")).splitlines()
+        notes.append(": ".join([row["fault"]["what"], *told[:1]]))
     if row["outcome"] == "refused":
         notes.append("the forecast leaves a floor short; -e beyond_fit=true boots it all the same")
     return "; ".join(notes) or "-"

@@ -254,7 +254,7 @@ def test_the_free_memory_of_each_card_for_each_split() -> None:
         "lines               outcome   boot  r0: MiB free (foretold)  r1: MiB free (foretold)  notes",
         "TENSOR_SPLIT=35,30  measured  41s   1,520 (1,498)            2,544 (2,511)            1 of 1 probes pass",
         "TENSOR_SPLIT=36,29  failed    -     - (1,498)                - (2,511)                "
-        "allocation failed: no room",
+        "x does not stay up: allocation failed: no room",
         "TENSOR_SPLIT=37,28  measured  41s   1,520 (1,498)            2,544 (2,511)            "
         "1 of 1 probes pass; r1 is below its floor: a deploy would be refused",
         "TENSOR_SPLIT=9,1    refused   -     - (-)                    - (-)                    "

@@ -295,6 +295,14 @@ def test_what_is_broken_before_is_not_begun_with(host: Host) -> None:
     assert host.done == []
 
 
+def test_cards_that_are_not_those_of_the_host_stop_nothing(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.declared = replace(host.declared, cards=CARDS)
+    monkeypatch.setattr(_trial_run, "list_cards", list)
+    with pytest.raises(FleetError, match="card card0 is not there"):
+        host.run()
+    assert "guard" not in host.done
+
+
 def test_two_at_a_time_are_one_too_many(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         _trial_run, "file_lock", lambda path, *, wait_s, purpose: file_lock(path, wait_s=0, purpose=purpose)
