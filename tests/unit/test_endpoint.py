@@ -23,9 +23,9 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look impo
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_plan import Plan, decide
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import file_lock
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import Foretold
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
-from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines import CardLedger, Ledger
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import Verdict
 from ansible_collections.dank.llm_fleet.plugins.module_utils._replaces import frees, leaving_units, spec_of
