@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from typing import BinaryIO
 
@@ -34,7 +35,7 @@ def build_id(path: str) -> str | None:
             return None
         try:
             return _find(handle, head)
-        except (struct.error, LookupError, ValueError, OverflowError) as exc:
+        except (struct.error, LookupError, ValueError) as exc:
             raise FleetError(f"{path} is damaged", expected="a whole ELF file", found=str(exc) or repr(exc)) from exc
 
 
@@ -48,8 +49,7 @@ def _find(handle: BinaryIO, head: bytes) -> str | None:
     entry_size, count = struct.unpack_from(order + "HH", head, counts_at)
     if count and entry_size < entry:
         raise ValueError(f"program headers of {entry_size} bytes")
-    handle.seek(number(head, (phoff_at, phoff_form)))
-    table = handle.read(entry_size * count)
+    table = _read(handle, number(head, (phoff_at, phoff_form)), entry_size * count)
     for index in range(count):
         segment = table[index * entry_size : (index + 1) * entry_size]
         if number(segment, (0, "I")) != _PT_NOTE:
@@ -57,11 +57,18 @@ def _find(handle: BinaryIO, head: bytes) -> str | None:
         length = number(segment, size)
         if length > _NOTES_MAX:
             raise ValueError(f"notes of {length} bytes")
-        handle.seek(number(segment, offset))
-        found = _note(handle.read(length), order, 8 if number(segment, align) == 8 else 4)
+        notes = _read(handle, number(segment, offset), length)
+        found = _note(notes, order, 8 if number(segment, align) == 8 else 4)
         if found is not None:
             return found
     return None
+
+
+def _read(handle: BinaryIO, offset: int, length: int) -> bytes:
+    if offset + length > os.fstat(handle.fileno()).st_size:
+        raise ValueError(f"{length} bytes at {offset}, beyond its end")
+    handle.seek(offset)
+    return handle.read(length)
 
 
 def _note(data: bytes, order: str, align: int) -> str | None:

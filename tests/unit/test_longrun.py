@@ -19,6 +19,7 @@ from ansible_collections.dank.llm_fleet.plugins.plugin_utils._longrun import (
     Lines,
     LongRunAction,
     amount,
+    controller,
     duration,
     file_line,
     parse_poll,
@@ -246,6 +247,7 @@ def test_the_build_outlives_its_controller_and_the_next_run_meets_the_lock(engin
     first.kill()
     out, _err, result = result_of(play(engine, cmake=cmake))
     assert "FAILED!" in out and "is locked" in result["msg"] and "runtime_build of tiny" in result["msg"]
+    assert f" by {controller()} (process " in result["msg"]
     end = time.monotonic() + 120
     while not (engine / "runtimes" / "tiny").exists():
         assert time.monotonic() < end
