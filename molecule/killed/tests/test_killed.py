@@ -26,6 +26,7 @@ LITTER = (
     "find /etc /opt/llm-fleet /var/lib/llm-fleet /root/.AGENTTRASH -name '*.tmp' -o -name '*.partial' -o -name '*.gone'"
 )
 LIBRARY = "/opt/walk"
+REPLACES = {"user": "root", "units": ["old"]}
 
 
 def begin(fleet, kill_at: int = 0, **extra):
@@ -58,6 +59,7 @@ def begin(fleet, kill_at: int = 0, **extra):
 def changed(fleet, number: int):
     """Variables of a deploy in which the payload, the era and the unit that it replaces are new."""
     endpoints, payloads = fleet.variables()["llm_endpoints"], fleet.variables()["llm_payloads"]
+    endpoints[fleet.endpoint]["replaces"] = REPLACES
     endpoints[fleet.endpoint]["env"]["TEMP"] = f"0.{number:04}3"
     payloads["toy"]["dir"] += f"-{number}"
     return {"llm_endpoints": endpoints, "llm_payloads": payloads}
@@ -170,7 +172,12 @@ def library(fleet):
     """The collection's module_utils, the declaration and the walker on the host."""
     base = f"{LIBRARY}/ansible_collections/dank/llm_fleet/plugins"
     variables = fleet.variables()
-    entry = {**variables["llm_endpoints"][fleet.endpoint], "name": fleet.endpoint, "settle_s": 0.2}
+    entry = {
+        **variables["llm_endpoints"][fleet.endpoint],
+        "name": fleet.endpoint,
+        "settle_s": 0.2,
+        "replaces": REPLACES,
+    }
     entry["payload"] = {**variables["llm_payloads"]["toy"], "name": "toy"}
     config = os.environ.get("LLM_FLEET_CACHE", os.path.expanduser("~/.cache/llm-fleet")) + "/testhosts/ssh_config"
     with tempfile.TemporaryDirectory() as folder:
