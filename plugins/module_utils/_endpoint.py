@@ -21,6 +21,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import (
     find_runtime,
     redraw,
 )
+from ansible_collections.dank.llm_fleet.plugins.module_utils._card_list import list_cards
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
     Say,
     gate_drop_ins,
@@ -35,6 +36,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Bluepri
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era_history import prune
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import Held, file_lock, left_behind
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_cards import gate_cards
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import Foretold, gate_fit
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import make_dirs, read_optional, sweep
@@ -283,6 +285,9 @@ def _gates_before(
     with gates.gate("port"):
         units = [paths.unit, *(rival.unit for rival in job.rivals)]
         gate_port(units, int(facts["env"]["LISTEN_PORT"]), leaving_units(retirement))
+    with gates.gate("cards"):
+        cards, making_way = facts.get("cards", []), {*units, *leaving_units(retirement)}
+        gate_cards(cards, facts["env"], list_cards() if cards else [], making_way)
     if job.repair or fresh is None:
         return None
     return gate_fit(declared, asked.rung, state.main_pid, gates, fresh)
