@@ -205,7 +205,9 @@ def library(fleet):
 
 
 def walked(fleet, base: str, way: str, stride: int):
-    told = fleet.run(f"python3 {base}/walk {LIBRARY} {base}/declared.json {way} {stride}")
+    """Every step is walked with LLM_FLEET_WALK_ALL=1, which takes three times as long."""
+    stride = 1 if os.environ.get("LLM_FLEET_WALK_ALL") else stride
+    told = fleet.run(f"python3 {base}/walk {LIBRARY} {base}/declared.json {way} 1 {stride}")
     rows = [json.loads(line) for line in told.splitlines()]
     print("\n".join(f"{row['step']:3} {row['seconds']:5} s  {row['at']}" for row in rows[:-1]))
     return rows[:-1], rows[-1]
@@ -217,20 +219,20 @@ def common(row) -> None:
 
 
 def test_the_module_killed_at_each_of_its_steps(fleet, library):
-    rows, end = walked(fleet, library, "serves", 1)
+    rows, end = walked(fleet, library, "serves", 3)
     for row in rows:
         common(row)
         assert row["again"] == 0 and row["whole"] and row["eras"] == 1 and row["old"] == "inactive", row
     steps = [row["at"] for row in rows]
-    for expected in ("say: stage", "say: retire what it replaces", "say: stop what serves", "say: start", "gate: hold"):
-        assert expected in steps
-    assert len(rows) > 30 and end["status"] == 0, end
+    for part in ("/eras/", "/root/.AGENTTRASH/", "systemctl ", "gate: "):
+        assert any(part in step for step in steps), steps
+    assert len(rows) > 15 and end["status"] == 0, end
 
 
 def test_a_red_deploy_killed_on_its_way_back(fleet, library):
-    rows, end = walked(fleet, library, "red", 4)
+    rows, end = walked(fleet, library, "red", 7)
     for row in rows:
         common(row)
         assert row["again"] == 256 and "probe" in row["report"] and row["old"] == "active" and row["temp"], row
         assert row["eras"] <= 2, row  # killed after the first was recorded as failed, there are two
-    assert len(rows) > 8 and end["status"] == 256, end
+    assert len(rows) > 7 and end["status"] == 256, end
