@@ -211,9 +211,14 @@ class EraStore:
         """Write a new era; one that a killed run left staged with the same digest is taken up again."""
         eras = self._path("eras")
         make_dirs(eras)
-        for name in sorted(os.listdir(eras), reverse=True):
-            meta = None if name.startswith(".") else read_json(os.path.join(eras, name, "era.json"))
-            if not isinstance(meta, dict) or meta.get("digest") != blueprint.digest or meta.get("state") != "staged":
+        known, current = self.ids(), self.linked_id("current")
+        # A certified one that is newer than the current was killed in its commit.
+        newer = known[known.index(current) + 1 :] if current in known else known
+        for name in reversed(known):
+            meta = read_json(os.path.join(eras, name, "era.json"))
+            if not isinstance(meta, dict) or meta.get("digest") != blueprint.digest:
+                continue
+            if meta.get("state") != "staged" and not (meta.get("state") == "certified" and name in newer):
                 continue
             # The digest leaves out how to prove an era (deadline, probe): with other terms it is another era.
             if meta.get("facts") == json.loads(json.dumps(blueprint.facts)):
