@@ -213,7 +213,7 @@ class EraStore:
         make_dirs(eras)
         known, current = self.ids(), self.linked_id("current")
         # A certified one that is newer than the current was killed in its commit.
-        newer = known[known.index(current) + 1 :] if current in known else known
+        newer = known[known.index(current) + 1 :] if current in known else []
         for name in reversed(known):
             meta = read_json(os.path.join(eras, name, "era.json"))
             if not isinstance(meta, dict) or meta.get("digest") != blueprint.digest:

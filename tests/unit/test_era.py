@@ -85,9 +85,7 @@ def test_an_era_whose_commit_was_killed_is_taken_up_again(store: EraStore, bluep
         atomic_write(os.path.join(era.path, "era.json"), json.dumps({**era.meta, "state": "certified"}).encode())
         return era
 
-    first = torn("one", 0)
-    assert store.stage(blueprint("one"), now=NOW + timedelta(seconds=1)).id == first.id
-    store.commit(store.load(first.id), {})
+    first = certified(store, blueprint("one"))
     assert store.stage(blueprint("one"), now=NOW + timedelta(seconds=2)).id != first.id  # it is the current one
     second = torn("two", 3)
     assert store.stage(blueprint("two"), now=NOW + timedelta(seconds=4)).id == second.id
