@@ -109,8 +109,9 @@ def assert_proven(fleet, number: int, seen: set[str], before: int) -> None:
 
 
 def test_the_controller_killed_at_every_task_boundary(fleet):
+    """LLM_FLEET_WALK_FROM=N begins with the Nth, for a look at the last ones alone."""
     seen: set[str] = set()
-    number, names = 0, []
+    number, names = int(os.environ.get("LLM_FLEET_WALK_FROM", "1")) - 1, []
     while True:
         number += 1
         seen.add(old_unit(fleet, number))
