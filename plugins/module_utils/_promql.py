@@ -51,12 +51,14 @@ def series_of(query: str) -> set[str]:
     A selector without a name of its own, ``{__name__=...}``, is a FleetError: what it selects cannot be told.
     """
     tokens = _tokens(query)
-    found, braces, skip = set(), 0, 0
+    found, braces, until = set(), 0, ""
     previous = ("", "")
     for place, (kind, word) in enumerate(tokens):
         following = tokens[place + 1][1] if place + 1 < len(tokens) else ""
-        if skip:  # inside the parentheses of a list of labels
-            skip = 0 if word == ")" else skip
+        if until:  # inside a list of labels, or a range
+            until = "" if word == until else until
+        elif word == "[":
+            until = "]"
         elif word == "{":
             braces += 1
             if previous[0] != "name" or previous[1].lower() in _OPERATORS | _OF_LABELS:
@@ -68,7 +70,7 @@ def series_of(query: str) -> set[str]:
         elif kind == "name" and not braces:
             lower = word.lower()
             if lower in _OF_LABELS:
-                skip = 1 if following == "(" else 0
+                until = ")" if following == "(" else ""
             elif lower not in _OPERATORS | _CONSTANTS and not _called(following, tokens, place):
                 found.add(word)
         previous = (kind, word)

@@ -201,8 +201,8 @@ def systemctl(stand_in: Any) -> None:
         for key, value in {
             "LoadState": "not-found", "ActiveState": "inactive", "SubState": "dead", "Result": "success",
             "MainPID": "0", "NRestarts": "3", "FragmentPath": "", "DropInPaths": "", "NeedDaemonReload": "no",
-            "UnitFileState": "", "InvocationID": "", "ActiveEnterTimestampMonotonic": "0", "ExecMainCode": "0", "ExecMainStatus": "0",
-            "ControlGroup": "",
+            "UnitFileState": "", "InvocationID": "", "ActiveEnterTimestampMonotonic": "0", "ExecMainCode": "0",
+            "ExecMainStatus": "0", "ControlGroup": "",
         }.items()
     )  # fmt: skip
     stand_in(

@@ -17,14 +17,20 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._promql import expo
 
 ROOT = Path(__file__).resolve().parents[3]
 KEY = "molecule-key"
+API = "http://127.0.0.1:9090/api/v1"
 CONFIG = "/etc/prometheus/prometheus.yml"
 
 
 def asked(fleet, path):
     """What Prometheus' API answers."""
-    return json.loads(fleet.run(f"curl -sS --fail-with-body {shlex.quote(f'http://127.0.0.1:9090/api/v1/{path}')}"))[
-        "data"
-    ]
+    return json.loads(fleet.run(f"curl -sS --fail-with-body {shlex.quote(f'{API}/{path}')}"))["data"]
+
+
+def play(fleet, **extra):
+    """The part for Prometheus' host alone: the other takes as long again and is not what is looked at."""
+    return fleet.play(
+        "playbooks/monitoring.yml", "--start-at-task", "Draw targets and rules from the inventory", **extra
+    )
 
 
 def firing(fleet):
@@ -103,13 +109,19 @@ def test_every_query_names_a_series_that_is_exposed(calm):
 
 
 def test_the_queries_of_the_dashboards_are_sound(calm):
+    queries = {}
     for name in dashboards.DASHBOARDS:
-        for where, query in dashboards.queries(dashboards.dashboard(name)).items():
-            plain = query.replace("$__rate_interval", "1m").replace("$host", ".*").replace("$endpoint", ".*")
-            answer = calm.run(
-                f"curl -sS --data-urlencode {shlex.quote('query=' + plain)} http://127.0.0.1:9090/api/v1/query"
-            )
-            assert json.loads(answer)["status"] == "success", (where, answer)
+        queries |= dashboards.queries(dashboards.dashboard(name))
+    # Grafana would fill the variables in. One line an answer; one connection for all.
+    plain = [
+        query.replace("$__rate_interval", "1m").replace("$host", ".*").replace("$endpoint", ".*")
+        for query in queries.values()
+    ]
+    commands = [f"curl -sS --data-urlencode {shlex.quote('query=' + query)} {API}/query; echo" for query in plain]
+    answers = calm.run("\n".join(commands)).splitlines()
+    assert [
+        where for where, answer in zip(queries, answers, strict=True) if json.loads(answer)["status"] != "success"
+    ] == []
 
 
 def test_down_fires_and_ends(calm, plain):
@@ -156,27 +168,25 @@ def test_check_mode_shows_what_changes_and_a_silent_endpoint_is_warned_of(calm):
     assert calm.run("sha256sum /etc/prometheus/llm-fleet/*") == before
 
 
-def test_a_change_is_reloaded_and_a_configuration_that_is_refused_stays_out(calm):
+def test_a_refused_configuration_stays_out_and_what_was_accepted_is_reloaded(calm):
     pid = "systemctl show -p MainPID --value prometheus"
     before, config = calm.run(pid), calm.run(f"cat {CONFIG}")
-    played = calm.play("playbooks/monitoring.yml", monitoring_payload_days=46, monitoring_interval="1x")
-    assert played.rc != 0 and "not a valid duration" in played.error
+    played = play(calm, monitoring_payload_days=47, monitoring_interval="1x")
+    assert played.rc != 0 and "failed to validate" in played.error and '\\"1x\\"' in played.error
     assert calm.run(f"cat {CONFIG}") == config
-    played = calm.play("playbooks/monitoring.yml", monitoring_payload_days=46)
-    assert played.rc == 0, played.text
     rules = [rule for group in asked(calm, "rules")["groups"] for rule in group["rules"]]
-    assert "> 46 * 86400" in next(rule["query"] for rule in rules if rule["name"] == "LlmPayloadOld")
+    assert "> 47 * 86400" in next(rule["query"] for rule in rules if rule["name"] == "LlmPayloadOld")
     assert calm.run(pid) == before
 
 
 def test_a_key_that_is_not_there_is_named(calm):
-    played = calm.play("playbooks/monitoring.yml", monitoring_key_folder="/nowhere")
+    played = play(calm, monitoring_key_folder="/nowhere")
     assert played.rc != 0 and "/nowhere/molecule-monitoring.toy-keyed is not there" in played.error
 
 
 def test_for_a_prometheus_that_is_there_files_alone_are_written(calm):
-    played = calm.play(
-        "playbooks/monitoring.yml",
+    played = play(
+        calm,
         monitoring_install=False,
         monitoring_folder="/srv/prometheus/llm-fleet",
         monitoring_folder_seen="/etc/prometheus/llm-fleet",

@@ -17,7 +17,7 @@ from rule_cases import CASES, document
 FOLDER = "/tmp/llm-fleet-rules"
 
 
-def tested(fleet, content):
+def promtool(fleet, content):
     """What ``promtool test rules`` says of ``content``."""
     files = {"rules.yml": json.dumps(content), "test.yml": document("rules.yml")}
     for name, text in files.items():
@@ -31,7 +31,7 @@ def test_every_alert_has_both_kinds_of_case():
 
 
 def test_alerts_fire_when_they_should_and_only_then(keyed):
-    told = tested(keyed, rules(Pace()))
+    told = promtool(keyed, rules(Pace()))
     assert told.endswith("rc=0\n"), told
 
 
@@ -40,7 +40,7 @@ def test_a_rule_that_says_always_the_same_is_seen(keyed, expr, fires):
     spoilt = copy.deepcopy(rules(Pace()))
     for rule in spoilt["groups"][1]["rules"]:
         rule["expr"] = expr
-    told = tested(keyed, spoilt)
+    told = promtool(keyed, spoilt)
     assert "FAILED" in told and "rc=0" not in told
     seen = set(re.findall(r'alertname=\\?"(\w+)', told))
     assert seen == {alert.name for alert in ALERTS}
