@@ -36,13 +36,18 @@ class ActionModule(ActionBase):
                 "interval": {"type": "str", "required": True},
                 "node_port": {"type": "int", "required": True},
                 "alertmanagers": {"type": "list", "elements": "str", "default": []},
-                "pace": {"type": "dict", "required": True, "options": {name: {"type": "str", "required": True} for name in _PACE}},
+                "pace": {
+                    "type": "dict",
+                    "required": True,
+                    "options": {name: {"type": "str", "required": True} for name in _PACE},
+                },
             }
         )
         hostvars = known["hostvars"]
         hosts = {
             host: {
                 "endpoints": hostvars[host].get("llm_endpoints") or {},
+                "cards": hostvars[host].get("llm_cards") or {},
                 "address": hostvars[host].get("monitoring_address") or hostvars[host].get("ansible_host") or host,
             }
             for host in known["groups"].get("llm", ())

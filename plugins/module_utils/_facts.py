@@ -30,7 +30,15 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._series import Samp
 from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import UnitState
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import chain, first_broken, observe, payload_paths
 
-__all__ = ["card_samples", "deployed", "endpoint_samples", "gate_samples", "main", "metrics_status", "proof_samples"]
+__all__ = [
+    "card_samples",
+    "endpoint_samples",
+    "endpoints_of",
+    "gate_samples",
+    "main",
+    "metrics_status",
+    "proof_samples",
+]
 
 _METRICS = "/var/lib/llm-fleet/metrics/facts.prom"
 
@@ -55,10 +63,11 @@ def card_samples(cards: Sequence[Mapping[str, Any]]) -> list[Sample]:
     ]
 
 
-def deployed(state: str) -> list[str]:
-    """The endpoints that have a current era in the folder ``state``, by name."""
+def endpoints_of(state: str) -> list[str]:
+    """The endpoints that the folder ``state`` has records of, by name: a current era, or a deploy that failed."""
     names = os.listdir(state) if os.path.isdir(state) else []
-    return sorted(name for name in names if os.path.islink(os.path.join(state, name, "current")))
+    records = ("current", "last-run.json")
+    return sorted(name for name in names if any(os.path.lexists(os.path.join(state, name, one)) for one in records))
 
 
 def metrics_status(api: Api, props: Mapping[str, Any]) -> int:
@@ -106,13 +115,22 @@ def gate_samples(last_run: Mapping[str, Any] | None, label: dict[str, str]) -> l
 
 
 def endpoint_samples(paths: Paths, now: float) -> list[Sample]:
-    """Everything of one deployed endpoint; a damaged record is a FleetError."""
+    """Everything of one endpoint; a damaged record is a FleetError."""
     label = {"endpoint": paths.endpoint}
     store = EraStore(paths.store)
     era = store.current()
-    if era is None:  # it was taken away since its name was read
-        return []
-    facts = era.blueprint.facts
+    gates = gate_samples(read_json(os.path.join(paths.store, "last-run.json")), label)
+    return gates if era is None else [*_era_samples(era, paths, now), *gates]
+
+
+def _era_samples(era: Era, paths: Paths, now: float) -> list[Sample]:
+    facts, label = era.blueprint.facts, {"endpoint": paths.endpoint}
+    if facts["engine"] != "llamacpp":
+        raise FleetError(
+            f"endpoint {paths.endpoint} is of an engine whose facts are not read yet",
+            expected="llamacpp",
+            found=facts["engine"],
+        )
     api = api_of(facts["env"])
     seen = observe(paths.unit, paths.unit_file, paths.env_file, api, payload_paths(facts))
     broken = first_broken(chain(era, paths.unit, paths.unit_file, seen, facts["drop_ins"]))
@@ -130,7 +148,6 @@ def endpoint_samples(paths: Paths, now: float) -> list[Sample]:
         Sample("llm_fleet_endpoint_true", int(broken is None), label),
         Sample("llm_fleet_endpoint_metrics_status", metrics_status(api, seen.props), label),
         *proof_samples(era, label),
-        *gate_samples(read_json(os.path.join(paths.store, "last-run.json")), label),
     ]
 
 
@@ -139,7 +156,7 @@ def _read(paths: Paths, cards: Sequence[Mapping[str, Any]], now: float) -> tuple
     samples, faults = [], []
     parts: Iterable[Any] = [
         lambda: card_samples(cards),
-        *(lambda name=name: endpoint_samples(replace(paths, endpoint=name), now) for name in deployed(paths.state)),
+        *(lambda name=name: endpoint_samples(replace(paths, endpoint=name), now) for name in endpoints_of(paths.state)),
     ]
     for part in parts:
         try:

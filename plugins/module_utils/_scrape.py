@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec
+from ansible_collections.dank.llm_fleet.plugins.module_utils._cards import identified
 
 __all__ = ["ENDPOINTS", "NODES", "Plan", "config", "jobs", "plan"]
 
@@ -75,9 +76,11 @@ def _endpoint(
 
 
 def plan(hosts: Mapping[str, Mapping[str, Any]], prometheus: str, node_port: int) -> Plan:
-    """``hosts`` is ``{host: {address, endpoints}}`` with ``llm_endpoints``; ``prometheus`` is the host that scrapes.
+    """``hosts`` is ``{host: {address, endpoints, cards}}`` with ``llm_endpoints`` and ``llm_cards``; ``prometheus`` is
+    the host that scrapes.
 
-    Active endpoints alone; one that cannot be scraped is a warning that names the key.
+    Active endpoints alone; one that cannot be scraped is a warning that names the key, and so is a card whose driver
+    cannot be asked.
     """
     targets, nodes, warnings = [], [], []
     for host, told in sorted(hosts.items()):
@@ -89,6 +92,13 @@ def plan(hosts: Mapping[str, Mapping[str, Any]], prometheus: str, node_port: int
                 warnings.append(why)
             else:
                 targets.append(target)
+        cards = [{**card, "name": name} for name, card in sorted(told["cards"].items())]
+        asked = identified(cards)
+        warnings += [
+            f"{host}: llm_cards.{card['name']} has neither pci nor uuid: its memory is not watched"
+            for card in cards
+            if card not in asked
+        ]
         if told["endpoints"]:
             address = "127.0.0.1" if here else told["address"]
             nodes.append({"targets": [_joined(address, node_port)], "labels": {"job": NODES, "host": host}})

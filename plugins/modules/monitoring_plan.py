@@ -12,7 +12,8 @@ short_description: Tell what Prometheus is to scrape and to alert of
 description:
   - Draws targets, scrape jobs, a whole configuration and rules from C(llm_endpoints) of every host of the group C(llm),
     whatever C(-l) says, for the Prometheus of the host that the task is for.
-  - Warns of every active endpoint that cannot be scraped, and names the key that stands in the way.
+  - Warns of every active endpoint that cannot be scraped, and names the key that stands in the way; and of every card
+    whose driver cannot be asked for its memory.
   - Runs on the controller, contacts no host, and never reads a key.
 version_added: 0.1.0
 author: The llm_fleet engineers

@@ -17,11 +17,14 @@ import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _facts, _series
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _facts_install as install
 from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
+from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._certificate import certify
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era, EraStore
+from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._facts import (
     card_samples,
-    deployed,
+    endpoint_samples,
+    endpoints_of,
     gate_samples,
     metrics_status,
     proof_samples,
@@ -163,13 +166,26 @@ def test_gates_of_the_last_run() -> None:
     assert gate_samples(red, LABEL)[1] == Sample("llm_fleet_last_run_red", 1, {**LABEL, "gate": "probes"})
 
 
-def test_an_endpoint_is_one_that_has_a_current_era(era: Era, tmp_path: Path) -> None:
+def test_an_endpoint_is_what_has_an_era_or_a_deploy_that_failed(era: Era, tmp_path: Path) -> None:
     state = tmp_path / "state"
     (state / "payloads").mkdir()
-    (state / "never" / "eras").mkdir(parents=True)
+    (state / "staged" / "eras").mkdir(parents=True)
+    (state / "failed").mkdir()
+    red = {"at": "2026-01-02T03:04:05+00:00", "gates": [{"gate": "port", "ok": False}]}
+    (state / "failed" / "last-run.json").write_text(json.dumps(red))
     (state / "a-file").touch()
-    assert deployed(str(state)) == ["chat"]
-    assert deployed(str(tmp_path / "nowhere")) == []
+    assert endpoints_of(str(state)) == ["chat", "failed"]
+    assert endpoints_of(str(tmp_path / "nowhere")) == []
+    found = endpoint_samples(Paths("failed", state=str(state)), 0.0)
+    assert found == gate_samples(red, {"endpoint": "failed"}) and len(found) == 2
+
+
+def test_an_engine_whose_facts_are_not_read_is_a_fault(tmp_path: Path, blueprint: Any) -> None:
+    (tmp_path / "big").mkdir()
+    store = EraStore(str(tmp_path / "big"))
+    store.commit(store.stage(blueprint("a", engine="r9v")), {})
+    with pytest.raises(FleetError, match="expected llamacpp; found r9v"):
+        endpoint_samples(Paths("big", state=str(tmp_path)), 0.0)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def endpoint(engine: str = "llamacpp", active: bool = True, key: str = "", **env
 
 
 def planned(entry: dict[str, Any], *, prometheus: str = "other", address: str = "10.0.0.7") -> Any:
-    return plan({"box": {"address": address, "endpoints": {"chat": entry}}}, prometheus, 9100)
+    return plan({"box": {"address": address, "endpoints": {"chat": entry}, "cards": {}}}, prometheus, 9100)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_an_endpoint_that_is_not_active_is_left_out_without_a_word() -> None:
 
 
 def test_a_host_without_endpoints_has_no_target_at_all() -> None:
-    told = plan({"idle": {"address": "10.0.0.8", "endpoints": {}}}, "other", 9100)
+    told = plan({"idle": {"address": "10.0.0.8", "endpoints": {}, "cards": {}}}, "other", 9100)
     assert (told.targets, told.nodes, told.keys, told.warnings) == ([], [], [], [])
 
 
@@ -121,9 +121,10 @@ def test_the_whole_configuration() -> None:
 def test_the_fleet_of_the_owner() -> None:
     hosts = {}
     for file in (ROOT / "inventories" / "production" / "host_vars").glob("*.yml"):
-        hosts[file.stem] = {"address": file.stem, "endpoints": yaml.safe_load(file.read_text())["llm_endpoints"]}
+        told = yaml.safe_load(file.read_text())
+        hosts[file.stem] = {"address": file.stem, "endpoints": told["llm_endpoints"], "cards": told["llm_cards"]}
     told = plan(hosts, "dankclaw", 9100)
-    assert told.warnings == []
+    assert told.warnings == ["dankclaw: llm_cards.rtx3090 has neither pci nor uuid: its memory is not watched"]
     assert {target["labels"]["endpoint"]: target["targets"] for target in told.targets} == {
         "frank-zealot": ["127.0.0.1:7771"],
         "frank-primary": ["dankserver:7770"],
