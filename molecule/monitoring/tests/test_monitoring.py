@@ -39,7 +39,7 @@ def firing(fleet):
     return {(one["labels"]["alertname"], one["labels"].get("endpoint")) for one in alerts if one["state"] == "firing"}
 
 
-def until(seen, wanted, seconds=30.0):
+def until(seen, wanted, seconds=60.0):
     """Ask ``seen`` until ``wanted`` holds of it."""
     deadline = time.monotonic() + seconds
     while not wanted(found := seen()):
