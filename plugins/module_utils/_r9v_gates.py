@@ -21,7 +21,7 @@ DOCTOR_MIB = 3072.0  # free on each card: what the fork's doctor asks before a s
 
 
 def gate_setup(facts: Mapping[str, Any], gates: Gates, *, idle: bool) -> None:
-    """Through the gates setup, image and cards, for the era of these ``facts``; a FleetError at the first fault.
+    """Through the gates setup, image and free cards, for the era of these ``facts``; a FleetError at the first fault.
 
     ``idle``: nothing of ours runs on the cards, so that they must be free by now.
     """
@@ -37,7 +37,7 @@ def gate_setup(facts: Mapping[str, Any], gates: Gates, *, idle: bool) -> None:
             )
     with gates.gate("image"):
         require_image(facts["runtime"], facts["effective"]["R9V_IMAGE"], Podman(facts["user"]))
-    with gates.gate("cards"):
+    with gates.gate("free cards"):
         cards = identified(facts["cards"])
         crowded = crowded_cards(cards, read_cards(cards)) if idle else []
         if crowded:

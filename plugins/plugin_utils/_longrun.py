@@ -5,23 +5,38 @@
 
 The module must take ``plan_only`` and ``progress_file`` and return ``changed`` and ``work``. A host with nothing to
 do costs one module call. Long work is detached from the controller: when the controller goes away it runs on, and the
-next run waits for nobody but meets the module's lock.
+next run waits for nobody but meets the module's lock. Variable ``llm_progress: false`` keeps the screen quiet.
 """
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 import shlex
+import socket
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible.utils.vars import merge_hash
+from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import CONTROLLER
 
-__all__ = ["Lines", "LongRunAction", "amount", "duration", "file_line", "parse_poll", "progress_line", "size"]
+__all__ = [
+    "Lines",
+    "LongRunAction",
+    "amount",
+    "controller",
+    "duration",
+    "file_line",
+    "parse_poll",
+    "progress_line",
+    "size",
+]
 
 display = Display()
 
@@ -93,20 +108,31 @@ def file_line(host: str, file: Mapping[str, Any]) -> str:
     return f"[{host}]   {file.get('name', '')}: {', '.join(parts)}"
 
 
+def controller() -> str:
+    """``user@host`` of this machine, for those who meet a lock that this run holds."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
 class Lines:
     """Decides which states become lines: each new step at once, else what moved, at most every five seconds.
 
     Below the line of the whole stand those of the files in work, where there are several.
     """
 
-    def __init__(self, host: str, title: str) -> None:
-        self.host, self.title = host, title
+    def __init__(self, host: str, title: str, *, quiet: bool = False) -> None:
+        self.host, self.title, self.quiet = host, title, quiet
         self._shown: Mapping[str, Any] = {}
         self._shown_at = float("-inf")
         self._sample: tuple[float, int] | None = None
 
     def feed(self, state: Mapping[str, Any], now: float) -> str | None:
         """The lines to show for ``state`` seen at ``now`` (seconds of any clock), or None."""
+        if self.quiet:
+            return None
         same_step = state.get("step") == self._shown.get("step") and state.get("text") == self._shown.get("text")
         if same_step and now - self._shown_at < _SHOW_EVERY_S:
             return None
@@ -158,10 +184,14 @@ class LongRunAction(ActionBase):
         result: dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
         asked = dict(self._task.args)
+        self._task.environment = [*(self._task.environment or []), {CONTROLLER: controller()}]
         if asked.get("plan_only"):
             return dict(merge_hash(result, self._execute_module(module_args=asked, task_vars=variables)))
         plan = self._execute_module(module_args={**asked, "plan_only": True}, task_vars=variables)
         dry = self._task.check_mode and not self.check_mode_works
+        if plan.get("failed") and plan.get("gate") and not dry:
+            # Red again in the run itself, which then leaves its record on the host.
+            return dict(merge_hash(result, self._in_background(asked, variables)))
         if plan.get("failed") or dry or not (plan.get("changed") or plan.get("work")):
             return dict(merge_hash(result, plan))
         if not plan.get("work"):
@@ -171,7 +201,8 @@ class LongRunAction(ActionBase):
     def _in_background(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         """Start the module detached, show its progress, return its result."""
         host = str(task_vars.get("inventory_hostname") or self._play_context.remote_addr)
-        lines = Lines(host, f"{self.title} {args.get('name', '')}".strip())
+        quiet = not boolean(task_vars.get("llm_progress", True))
+        lines = Lines(host, f"{self.title} {args.get('name', '')}".strip(), quiet=quiet)
         if self._connection._shell.tmpdir is None:
             self._make_tmp_path()
         progress_file = args.get("progress_file")

@@ -210,9 +210,9 @@ def red(facts: dict[str, Any], *, idle: bool = False) -> tuple[str, str]:
 def test_the_gates_before_anything_is_stopped(ready: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     gates = Gates()
     _r9v_gates.gate_setup(ready, gates, idle=False)  # the incumbent may hold the cards
-    assert [row["gate"] for row in gates.passed] == ["setup", "image", "cards"]
+    assert [row["gate"] for row in gates.passed] == ["setup", "image", "free cards"]
     gate, words = red(ready, idle=True)
-    assert gate == "cards" and "card c has 2,000 MiB free" in words and "3,072 MiB" in words
+    assert gate == "free cards" and "card c has 2,000 MiB free" in words and "3,072 MiB" in words
     assert red({**ready, "effective": {"R9V_IMAGE": "r9v:latest"}})[0] == "image"
     monkeypatch.setattr(_r9v_gates, "Podman", FakePodman())
     assert "no image of that digest" in red(ready)[1]

@@ -51,7 +51,7 @@ def test_what_came_first_holds_after(fleet):
     unit = fleet.run(f"systemctl cat {fleet.unit}")
     for line in ("LimitMEMLOCK=infinity", "Restart=on-failure", "serve-r9v stop"):
         assert line in unit
-    verdicts = fleet.probe()
+    verdicts = fleet.probe(full=True)
     assert all(verdicts[name]["verdict"] == "pass" for name in ("cache", "drafting", "context", "chat", "reasoning"))
 
 
