@@ -91,7 +91,7 @@ VLLM = Dialect(
     no_metrics=(404,),
     no_image=(400, ""),
     exact={},
-    # The R9V fork's recurrent layers keep a checkpoint every 1616 tokens, and a prefix is found from the third round on.
+    # The R9V fork's recurrent layers keep a checkpoint every 1616 tokens, and the third round is the first to find one.
     cache_rounds=3,
     cache_repeats=450,
 )

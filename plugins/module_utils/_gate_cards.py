@@ -109,8 +109,9 @@ def gate_cards(
 ) -> None:
     """Refuse when the host's cards are not those of ``cards`` (an endpoint's, as ``_resolve`` gives them).
 
-    ``env`` are the endpoint's lines, ``seen`` the host's GPUs, ``units`` those that hold cards now and make way, ``pids`` their processes elsewhere. Cards
-    whose address the inventory does not know cannot be held against anything, and are passed over.
+    ``env`` are the endpoint's lines, ``seen`` the host's GPUs, ``units`` those that hold cards now and make way,
+    ``pids`` their processes elsewhere. Cards whose address the inventory does not know cannot be held against
+    anything, and are passed over.
     """
     pairs = [(str(card["name"]), _found(card, seen)) for card in identified(cards)]
     for card, (_name, one) in zip(identified(cards), pairs, strict=True):
