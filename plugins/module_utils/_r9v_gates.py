@@ -13,7 +13,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import Flee
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_ledger import require_floors
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_podman import Podman
-from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_state import faults_of, read_state
+from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_state import State, faults_of, in_use, read_state
 
 __all__ = ["crowded_cards", "gate_setup", "headroom", "image_fault", "require_image"]
 
@@ -35,6 +35,7 @@ def gate_setup(facts: Mapping[str, Any], gates: Gates, *, idle: bool) -> None:
                 found="; ".join(faults),
                 remedy="Have the files back and run r9v setup again; nothing was stopped",
             )
+        _require_alone(facts, state)
     with gates.gate("image"):
         require_image(facts["runtime"], facts["effective"]["R9V_IMAGE"], Podman(facts["user"]))
     with gates.gate("free cards"):
@@ -47,6 +48,26 @@ def gate_setup(facts: Mapping[str, Any], gates: Gates, *, idle: bool) -> None:
                 found="; ".join(crowded),
                 remedy="Stop whoever holds them, by its unit or process id, then run again",
             )
+
+
+def _require_alone(facts: Mapping[str, Any], state: State) -> None:
+    """No scratch run works with the production state, and none of its containers with the same cache."""
+    if in_use(state.path):
+        raise FleetError(
+            f"the folder of setup state {state.path} is in use",
+            expected="no setup and no start of the fork's in it",
+            found="its setup.lock is held",
+            remedy="Let that run end, or stop it; a scratch run takes a copy of the folder",
+        )
+    cache, own = state.config.get("R9V_CACHE_DIR"), facts["env"]["R9V_CONTAINER_NAME"]
+    others = [name for name in Podman(facts["user"]).running_with(cache) if name != own] if cache else []
+    if others:
+        raise FleetError(
+            f"setup state {state.path} is shared with a scratch run",
+            expected=f"no container but {own} with its cache {cache}",
+            found=f"container {', '.join(others)}",
+            remedy=f"podman stop {others[0]}, then run again; a scratch run takes folders of its own",
+        )
 
 
 def image_fault(declared: str, wanted: str) -> str:

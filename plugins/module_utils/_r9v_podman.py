@@ -127,6 +127,12 @@ class Podman:
             )
         return container_of(json.loads(done.stdout)[0])
 
+    def running_with(self, source: str) -> list[str]:
+        """The names of running containers that have the file or folder ``source`` mounted."""
+        ids = self._run(["ps", "--quiet", "--no-trunc"]).stdout.split()
+        rows = self._json(["container", "inspect", *ids]) if ids else []
+        return [str(row["Name"]).lstrip("/") for row in rows if source in container_of(row).mounts.values()]
+
 
 def processes(pid: int) -> list[int]:
     """A process and those that descend from it, by their parents; [] when it has ended."""

@@ -10,6 +10,7 @@ and ``identity`` (path, device, inode, size, mtime and ctime in ns) at that time
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import stat
@@ -20,7 +21,7 @@ from typing import Any
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_json
 
-__all__ = ["Artifact", "State", "faults_of", "read_state", "role_of"]
+__all__ = ["Artifact", "State", "faults_of", "in_use", "read_state", "role_of"]
 
 _SETUP = "Finish r9v setup for that folder, or set R9V_STATE_FILE to a state that is whole"
 _NEEDED = ("R9V_IMAGE", "R9V_MODEL_DIR", "R9V_PLE_PATH")
@@ -102,6 +103,21 @@ def read_state(path: str) -> State:
         dict(config),
         tuple(_artifact(path, str(name), artifacts[name], model_dir) for name in sorted(artifacts)),
     )
+
+
+def in_use(path: str) -> bool:
+    """Whether a setup or a start of the fork's works in the state's folder now: each holds ``setup.lock`` meanwhile."""
+    try:
+        descriptor = os.open(os.path.join(os.path.dirname(path), "setup.lock"), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def role_of(path: str) -> str:

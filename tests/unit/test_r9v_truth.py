@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -185,6 +186,9 @@ class FakePodman:
     def image(self, digest: str) -> str | None:
         return next((each for each in self.digests if each.startswith(digest)), None)
 
+    def running_with(self, source: str) -> list[str]:
+        return ["two-r9v", *(["scratch"] if source == "/shared" else [])]
+
 
 @pytest.fixture
 def ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -218,6 +222,21 @@ def test_the_gates_before_anything_is_stopped(ready: dict[str, Any], monkeypatch
     assert "no image of that digest" in red(ready)[1]
     ready["host"].table.write_bytes(b"")
     assert red(ready)[0] == "setup"
+
+
+def test_a_state_that_a_scratch_run_has_is_red(ready: dict[str, Any]) -> None:
+    host = ready["host"]
+    lock = host.state_file.parent / "setup.lock"
+    lock.touch()
+    with lock.open() as handle:
+        _r9v_gates.gate_setup(ready, Gates(), idle=False)  # the file of a run that has ended
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        gate, words = red(ready)
+    assert gate == "setup" and "its setup.lock is held" in words
+    host.state["config"]["R9V_CACHE_DIR"] = "/shared"
+    host.save()
+    gate, words = red(ready)
+    assert gate == "setup" and "found container scratch" in words
 
 
 def test_headroom(ready: dict[str, Any]) -> None:
