@@ -231,7 +231,8 @@ def _patch(source: Source, tree: str, work: str, progress: Progress) -> None:
         # A repository of its own, so that paths count from here and not from a checkout above or within.
         env = {**os.environ, "LC_ALL": "C.UTF-8", "GIT_DIR": os.path.join(work, "patching.git")}
         run(["git", "init", "--quiet", "--bare"], env=env)
-        argv = ["git", "--work-tree", ".", "apply", "--directory", inside, file]
+        below = [] if inside == "." else ["--directory", inside]
+        argv = ["git", "--work-tree", ".", "apply", *below, file]
         done = run(argv, env=env, cwd=tree, check=False)
         if done.rc != 0:
             raise FleetError(
