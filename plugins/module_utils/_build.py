@@ -225,8 +225,13 @@ def _build(
 
 
 def _options(request: Request) -> dict[str, str]:
-    """The declared options; a toolkit is where cmake looks first."""
-    return ({"CMAKE_PREFIX_PATH": request.toolkit.path} if request.toolkit else {}) | dict(request.cmake)
+    """The declared options; a toolkit is where cmake looks first, and where the linker follows what libraries need."""
+    own = {}
+    if request.toolkit is not None:
+        follow = f"-Wl,-rpath-link,{os.path.join(request.toolkit.path, 'lib')}"
+        own = {"CMAKE_PREFIX_PATH": request.toolkit.path}
+        own |= {"CMAKE_EXE_LINKER_FLAGS": follow, "CMAKE_SHARED_LINKER_FLAGS": follow}
+    return own | dict(request.cmake)
 
 
 def _cache_of(tree: str, server: str) -> dict[str, str]:

@@ -719,9 +719,7 @@ def test_a_kill_at_any_stage_links_nothing_half(
 
 
 @needs_tools
-@pytest.mark.parametrize(
-    "place", ["_bundle.shutil.copy2", "_build.write_run", "_build.write_record", "_build.os.rename"]
-)
+@pytest.mark.parametrize("place", ["shutil.copy2", "_build.write_run", "_build.write_record", "os.rename"])
 def test_a_full_disk_links_nothing_half(
     request_for: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
