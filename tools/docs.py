@@ -263,6 +263,10 @@ def inventory_page() -> str:
         "## llm_runtimes\n",
         "Name of the runtime to:\n",
         field_table("RUNTIME", schema.RUNTIME),
+        "### toolkit\n",
+        field_table("TOOLKIT", schema.TOOLKIT),
+        "### proof\n",
+        field_table("PROOF", schema.PROOF),
         "### source\n",
         "Has a `kind`, and the keys of that kind:\n",
     ]
