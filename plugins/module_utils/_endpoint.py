@@ -25,6 +25,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
     gate_drop_ins,
     gate_foreign,
     gate_port,
+    gate_shadow,
     standing,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._deploy import Done, Job, carry_out
@@ -188,9 +189,10 @@ def converge(
     foretold, gates = None, Gates()
     if plan.kind != "none":
         state = _systemd.show(paths.unit)
-        if current is None:
-            with gates.gate("foreign files"):
+        with gates.gate("foreign files"):
+            if current is None:
                 gate_foreign(paths, store.staged(), frees(retirement, paths))
+            gate_shadow(paths, state, leaving_units(retirement))
         with gates.gate("drop-ins"):
             gate_drop_ins(paths.unit, state, target.facts["drop_ins"])
         with gates.gate("port"):

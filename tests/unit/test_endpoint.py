@@ -92,7 +92,7 @@ class Host:
         self.links = [Link("slots", 2, 2)]
         self.faults: dict[str, Exception] = {}
         self.runtime: dict[str, Any] | None = {"name": "cpu"}
-        self.state = STATE
+        self.state = replace(STATE, fragment_path=self.paths.unit_file)
         self.declared = Declared(
             "chat",
             "llamacpp",
@@ -199,7 +199,7 @@ class Host:
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blueprint: Callable[..., Blueprint]) -> Host:
     made = Host(tmp_path, monkeypatch, blueprint)
-    made.state = _systemd.UnitState(**{**STATE.__dict__, "drop_in_paths": ()})
+    made.state = replace(made.state, drop_in_paths=())
     return made
 
 
@@ -632,7 +632,7 @@ def test_gates_stand_before_anything_is_touched(host: Host, check_mode: bool) ->
 
 
 def test_an_undeclared_drop_in_is_refused(host: Host) -> None:
-    host.state = STATE
+    host.state = replace(host.state, drop_in_paths=STATE.drop_in_paths)
     with pytest.raises(FleetError, match="drop-in that nobody declared"):
         host.run()
     assert host.done == []
@@ -757,6 +757,18 @@ def test_a_first_deploy_that_was_killed_is_run_again(host: Host) -> None:
     assert era is not None
     assert era.state == "certified"
     assert len(os.listdir(os.path.join(host.paths.store, "eras"))) == 1
+
+
+def test_a_unit_that_shadows_ours_stops_a_deploy_and_a_repair(host: Host) -> None:
+    host.run()
+    shadow = "/etc/systemd/system.control/chat.service"
+    host.state = replace(host.state, fragment_path=shadow)
+    assert not host.run()["changed"]  # truth is scripted: nothing is to be done, and nothing is asked
+    host.links = [Link("fragment path", host.paths.unit_file, shadow)]
+    with pytest.raises(FleetError, match="from another file") as caught:
+        host.run()
+    assert (caught.value.facts["gate"], caught.value.found) == ("foreign files", shadow)
+    assert host.done == []
 
 
 def test_somebody_elses_env_file_stops_a_first_deploy(host: Host) -> None:
