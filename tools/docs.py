@@ -289,9 +289,9 @@ def faults_page() -> str:
             f"{len(faults)} faults are injected into a real systemd host with a real `llama-server` and a small model "
             "by `molecule test -s faults`. Each must be caught where the table says, with a message that has these "
             "words, and afterwards the endpoint must be whole and its model answer.\n",
-            f"Seconds are those from the beginning of the run that meets the fault until it is known (for one that "
-            f"the owner meets by a playbook, until that ends), on the two shared cores of {measured['at']}. What to "
-            "do: [read a failed gate](../how-to/read-a-failed-gate.md).\n",
+            "Seconds are those from the beginning of the module's run on the host until the fault is known, measured "
+            f"on {measured['at']} on two cores that were busy otherwise; a playbook adds its own. What to do: [read a "
+            "failed gate](../how-to/read-a-failed-gate.md).\n",
             "## Before the cut-over\n",
             "A name in brackets is no gate: the run ends before it comes to the gates.\n",
             rows(before),

@@ -94,6 +94,12 @@ CAUSES: tuple[tuple[str, ...], ...] = (
         "Use the runtime that the payload's publisher names; look whether the export lacks a block (MTP)",
     ),
     (
+        "chat-template-unsound",
+        r"supplied chat template is not supported|failed to (initialize|parse) chat template",
+        "the chat template has a fault that the engine's reader of templates does not take",
+        "Mend the file that CHAT_TEMPLATE_FILE names, or take the line out: the model's own template is used then",
+    ),
+    (
         "adapter-mismatch",
         r"model arch and LoRA arch mismatch|does not exist in base model|hint: maybe wrong base model"
         r"|failed to apply lora adapter|failed to load lora adapter|LoRA tensor (pair )?(for )?'",

@@ -59,6 +59,13 @@ SEEN = [
         "bash 5.2",
         "serve-llamacpp: line 307: /opt/rt/llama-server: cannot execute binary file: Exec format error",
     ),
+    (
+        "llamacpp",
+        "chat-template-unsound",
+        "llama-server 11434 on a test host",
+        "0.00.002.434 E common_chat_templates_init: failed to initialize chat template\n"
+        "error: the supplied chat template is not supported: {% for %}",
+    ),
     ("llamacpp", "wrong-architecture", "ggml-org/llama.cpp#8504", "CUDA error: invalid device function"),
     (
         "llamacpp",

@@ -64,8 +64,8 @@ class Steps:
         self.red_at: float | None = None
         self.seen: list[str] = []
 
-    def __call__(self, _progress: Any, step: str, **_more: Any) -> None:
-        """In place of ``Progress.update``."""
+    def __call__(self, step: str, **_more: Any) -> None:
+        """In place of ``Progress.update`` (on the class, so that no progress comes along)."""
         self.seen.append(step)
         if self.red_at is None and step.startswith(GOING_BACK):
             self.red_at = time.monotonic()
@@ -116,7 +116,7 @@ def served() -> dict[str, Any]:
     """Whether the endpoint is whole, what it answers, and in which era."""
     truth = module(endpoint_truth.main, {"name": NAME})
     era = os.path.basename(os.readlink(f"{Paths(NAME).store}/current"))
-    return {"truth": truth.get("msg", "whole"), "answer": chat(), "era": era}
+    return {"truth": truth.get("msg", "whole"), "answer": chat(), "era": era, "seconds": truth["seconds"]}
 
 
 def drill(fault: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
@@ -161,6 +161,12 @@ def settle(base: dict[str, Any]) -> dict[str, Any]:
     return served()
 
 
+def looked(base: dict[str, Any]) -> dict[str, Any]:
+    """How the endpoint is served, and what a run would have to do."""
+    plan = module(endpoint.main, {**base, "plan_only": True})
+    return {**served(), "plan": plan.get("kind", plan.get("msg"))}
+
+
 def main() -> None:
     """Answer orders until there are no more."""
     for line in sys.stdin:
@@ -169,7 +175,7 @@ def main() -> None:
             if order["do"] == "drill":
                 told = drill(order["fault"], order["args"])
             else:
-                told = settle(order["args"]) if order["do"] == "settle" else served()
+                told = settle(order["args"]) if order["do"] == "settle" else looked(order["args"])
         except Exception as exc:  # the test says what broke, and the next order is answered all the same
             told = {"broke": f"{type(exc).__name__}: {exc}"}
         print(json.dumps(told), flush=True)

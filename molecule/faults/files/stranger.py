@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The llm_fleet engineers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A stand-in for a probe server that was forgotten: it holds a port, alone or beside another, and says it is well."""
+"""A stand-in for a probe server that was forgotten: it holds a port of an address, and says it is well."""
 
 from __future__ import annotations
 
@@ -24,12 +24,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 class Server(http.server.HTTPServer):
-    """Shares its port with whoever shares theirs."""
+    """On an address of either kind."""
 
-    def server_bind(self) -> None:
-        """Bind with SO_REUSEPORT."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        super().server_bind()
+    address_family = socket.AF_INET6 if ":" in sys.argv[2] else socket.AF_INET
 
 
-Server(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+Server((sys.argv[2], int(sys.argv[1])), Handler).serve_forever()

@@ -40,9 +40,12 @@ class Record:
         return "\n".join(f"{row[0]:{widths[0]}}  {row[1]:{widths[1]}}  {row[2]}" for row in rows)
 
     def write(self) -> None:
-        """Keep a whole run's seconds for the docs, where that is asked for."""
-        if not os.environ.get("LLM_FLEET_RECORD") or set(self.seconds) != {each["id"] for each in FAULTS}:
+        """Keep the seconds for the docs, where that is asked for; those of faults that did not run stay."""
+        if not os.environ.get("LLM_FLEET_RECORD"):
             return
-        kept = {"at": datetime.now(UTC).strftime("%Y-%m-%d"), "seconds": self.seconds}
+        before = yaml.safe_load(MEASURED.read_text(encoding="utf-8"))["seconds"] if MEASURED.exists() else {}
+        seconds = {**before, **self.seconds}
+        known = {each["id"]: seconds[each["id"]] for each in FAULTS if each["id"] in seconds}
+        kept = {"at": datetime.now(UTC).strftime("%Y-%m-%d"), "seconds": known}
         head = "---\n# Written by: LLM_FLEET_RECORD=1 molecule test -s faults; then tools/docs.\n"
         MEASURED.write_text(head + yaml.safe_dump(kept, sort_keys=False), encoding="utf-8")
