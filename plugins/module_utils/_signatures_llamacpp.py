@@ -94,12 +94,6 @@ CAUSES: tuple[tuple[str, ...], ...] = (
         "Use the runtime that the payload's publisher names; look whether the export lacks a block (MTP)",
     ),
     (
-        "chat-template-unsound",
-        r"supplied chat template is not supported|failed to (initialize|parse) chat template",
-        "the chat template has a fault that the engine's reader of templates does not take",
-        "Mend the file that CHAT_TEMPLATE_FILE names, or take the line out: the model's own template is used then",
-    ),
-    (
         "adapter-mismatch",
         r"model arch and LoRA arch mismatch|does not exist in base model|hint: maybe wrong base model"
         r"|failed to apply lora adapter|failed to load lora adapter|LoRA tensor (pair )?(for )?'",
@@ -195,7 +189,8 @@ CAUSES: tuple[tuple[str, ...], ...] = (
     ),
     (
         "chat-template",
-        r"chat template parsing error|Jinja Exception|raise_exception",
+        r"chat template parsing error|Jinja Exception|raise_exception"
+        r"|supplied chat template is not supported|failed to initialize chat template",
         "the chat template cannot be read by this build, or refused a request: some accept only certain reasoning "
         "efforts and raise on others",
         "Map the clients' efforts to those that the template names, or set CHAT_TEMPLATE_FILE to a fixed one",

@@ -61,7 +61,7 @@ SEEN = [
     ),
     (
         "llamacpp",
-        "chat-template-unsound",
+        "chat-template",
         "llama-server 11434 on a test host",
         "0.00.002.434 E common_chat_templates_init: failed to initialize chat template\n"
         "error: the supplied chat template is not supported: {% for %}",
