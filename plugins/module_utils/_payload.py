@@ -31,15 +31,16 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_plan impor
     plan,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_read import hash_files
+from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_set import check_headers
 from ansible_collections.dank.llm_fleet.plugins.module_utils._progress import Progress
 from ansible_collections.dank.llm_fleet.plugins.module_utils._twins import link_twin
 from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, hash_file, write_stamp
 
-__all__ = ["FileFacts", "FileSpec", "Owner", "PayloadSpec", "Step", "ensure", "plan"]
+__all__ = ["Done", "FileFacts", "FileSpec", "Owner", "PayloadSpec", "Step", "ensure", "examine", "plan", "result_of"]
 
 
 @dataclass
-class _Done:
+class Done:
     """What was done for one file, for the result."""
 
     source: str | None = None
@@ -49,8 +50,8 @@ class _Done:
     sha256: str | None = None
 
 
-def _examine(
-    spec: PayloadSpec, facts: Mapping[str, FileFacts], steps: Sequence[Step], meter: Meter, done: dict[str, _Done]
+def examine(
+    spec: PayloadSpec, facts: Mapping[str, FileFacts], steps: Sequence[Step], meter: Meter, done: dict[str, Done]
 ) -> dict[str, FileFacts]:
     """The facts, with each file that only a read can judge read in full. Writes nothing."""
     known = dict(facts)
@@ -59,7 +60,7 @@ def _examine(
         if step.known:
             continue
         file, name = read[spec.path(step.file)], step.file.name
-        done[name] = _Done(seconds=file.seconds, moved=file.identity.bytes)
+        done[name] = Done(seconds=file.seconds, moved=file.identity.bytes)
         known[name] = replace(facts[name], identity=file.identity, digest=file.digest, read=True)
     return known
 
@@ -117,7 +118,7 @@ def _fetch(
     facts: Mapping[str, FileFacts],
     owner: Owner,
     meter: Meter,
-    done: dict[str, _Done],
+    done: dict[str, Done],
     failures: list[dict[str, str]],
     tuning: Tuning,
 ) -> None:
@@ -141,7 +142,7 @@ def _fetch(
         _place(spec, owner, facts[file.file.name], file, digest)
         source = shown_url(file.sources[file.source]) if file.sources else file.partial.path
         seconds = time.monotonic() - (begin if file.begun is None else file.begun)
-        done[file.file.name] = _Done(source, seconds, file.received, file.received, digest)
+        done[file.file.name] = Done(source, seconds, file.received, file.received, digest)
 
     def show(force: bool = False) -> None:
         now = time.monotonic()
@@ -162,7 +163,7 @@ def _apply(
     spec: PayloadSpec,
     owner: Owner,
     meter: Meter,
-    done: dict[str, _Done],
+    done: dict[str, Done],
     failures: list[dict[str, str]],
     tuning: Tuning,
 ) -> tuple[dict[str, FileFacts], list[Step]]:
@@ -170,7 +171,7 @@ def _apply(
     make_dirs(spec.dir, 0o755, -1 if owner.uid is None else owner.uid, -1 if owner.gid is None else owner.gid)
     with file_lock(os.path.join(spec.dir, LOCK), wait_s=spec.lock_wait_s, purpose=f"payload {spec.name}"):
         facts = observe(spec, owner)  # another run may have worked here until now
-        facts = _examine(spec, facts, plan(spec, facts, owner), meter, done)
+        facts = examine(spec, facts, plan(spec, facts, owner), meter, done)
         steps = plan(spec, facts, owner)
         for step in steps:  # what is proven is stamped first, so that a failing source does not cost it again
             if step.action not in ("linked", "fetched") and (step.works or step.mend):
@@ -184,16 +185,17 @@ def _apply(
         check_room(spec, facts, steps)
         if missing:
             _fetch(spec, missing, facts, owner, meter, done, failures, tuning)
+        check_headers(spec.dir, [file.name for file in spec.files])
     return facts, steps
 
 
-def _link(spec: PayloadSpec, file: FileSpec, facts: FileFacts, done: dict[str, _Done]) -> bool:
+def _link(spec: PayloadSpec, file: FileSpec, facts: FileFacts, done: dict[str, Done]) -> bool:
     """Whether ``file`` is a second name of its twin now."""
     assert facts.twin is not None
     begin, replaces = time.monotonic(), _replaces(spec.path(file), facts)
     digest = link_twin(spec, file, facts.twin, Partial(spec.dir, file.name), replaces)
     if digest is not None:
-        done[file.name] = _Done(Path(facts.twin).as_uri(), time.monotonic() - begin, sha256=digest)
+        done[file.name] = Done(Path(facts.twin).as_uri(), time.monotonic() - begin, sha256=digest)
     return digest is not None
 
 
@@ -221,30 +223,30 @@ def ensure(
     steps = plan(spec, facts, owner)
     check_room(spec, facts, steps)
     work = any(step.works for step in steps)
-    done: dict[str, _Done] = {}
+    done: dict[str, Done] = {}
     failures: list[dict[str, str]] = []
     meter = Meter(progress)
     if not dry and any(step.action != "none" or step.mend for step in steps):
         facts, steps = _apply(spec, owner, meter, done, failures, tuning)
     elif check_mode and not plan_only:
-        facts = _examine(spec, facts, steps, meter, done)
+        facts = examine(spec, facts, steps, meter, done)
         steps = plan(spec, facts, owner)
         check_room(spec, facts, steps)
-    return _result(spec, facts, steps, done, owner) | {
+    return result_of(spec, facts, steps, done, owner) | {
         "work": work,
         "failures": failures,
         "warnings": warnings,
     }
 
 
-def _result(
-    spec: PayloadSpec, before: Mapping[str, FileFacts], steps: Sequence[Step], done: Mapping[str, _Done], owner: Owner
+def result_of(
+    spec: PayloadSpec, before: Mapping[str, FileFacts], steps: Sequence[Step], done: Mapping[str, Done], owner: Owner
 ) -> dict[str, Any]:
     """``changed``, ``files``, ``fetch_bytes`` and ``diff`` of steps that were done or would be."""
     files, old, new = [], {}, {}
     fetch_bytes = 0
     for step in steps:
-        facts, did = before[step.file.name], done.get(step.file.name, _Done())
+        facts, did = before[step.file.name], done.get(step.file.name, Done())
         fetches = step.action == "fetched"
         if fetches:
             fetch_bytes += did.fetched if did.source else step.file.bytes - facts.part_bytes

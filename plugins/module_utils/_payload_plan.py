@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._http import check_url
+from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_set import check_names
 from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Digest, Identity
 
 __all__ = ["HUB", "LOCK", "Action", "FileFacts", "FileSpec", "Owner", "PayloadSpec", "Step", "hub_link", "plan"]
@@ -79,6 +80,7 @@ class PayloadSpec:
         names = [file.name for file in files]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise FleetError(f"{what} declares a file twice", expected="unique names", found=", ".join(twice))
+        check_names(what, names)
         return cls(
             name=params["name"],
             dir=os.path.normpath(params["dir"]),

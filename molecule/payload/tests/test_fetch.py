@@ -9,7 +9,7 @@ import shlex
 
 DIR = "/var/lib/llm-fleet/models/sharded"
 LOG = "/var/log/nginx/models.log"
-SHARDS = [f"shard-{number}.bin" for number in (1, 2, 3)]
+SHARDS = [f"toy-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
 
 
 def declared(fleet):
@@ -48,7 +48,7 @@ def test_a_fetch_killed_midway_leaves_nothing_unproven_and_goes_on(fleet):
     """SIGKILL, by the process that the directory's lock names."""
     drop(fleet, *SHARDS)
     watch = (
-        f"until ls {DIR}/.shard-*; do sleep 0.05; done; sleep 1; "
+        f"until ls {DIR}/.toy-0*; do sleep 0.05; done; sleep 1; "
         f"kill -9 $(grep -o '[0-9]*' {DIR}/.payload.lock | head -n1)"
     )
     fleet.run(f"nohup timeout 60 bash -c {shlex.quote(watch)} >/dev/null 2>&1 &")
@@ -57,29 +57,29 @@ def test_a_fetch_killed_midway_leaves_nothing_unproven_and_goes_on(fleet):
     right, left = declared(fleet), found(fleet)
     assert {name: right[name] for name in left} == left, "a final name of unproven bytes"
     assert len(left) < len(right), "it was killed too late"
-    assert fleet.run(f"find {DIR} -name '.shard-*' -size +100k"), "nothing to go on from"
+    assert fleet.run(f"find {DIR} -name '.toy-0*' -size +100k"), "nothing to go on from"
 
     fleet.run(f": >{LOG}")
     played = fleet.play("site.yml", "--tags", "payload")
     assert played.rc == 0, played.text
     assert found(fleet) == right
     assert any(status == "206" for _name, status, _range in requests(fleet)), requests(fleet)
-    assert fleet.run(f"find {DIR} -name '.shard-*'") == ""
+    assert fleet.run(f"find {DIR} -name '.toy-0*'") == ""
 
 
 def test_a_file_that_is_wrong_on_the_server_is_rejected_by_name(fleet):
-    drop(fleet, "shard-2.bin")
-    right = declared(fleet)["shard-2.bin"]
-    server = "/srv/models/shard-2.bin"
+    drop(fleet, "toy-00002-of-00003.gguf")
+    right = declared(fleet)["toy-00002-of-00003.gguf"]
+    server = "/srv/models/toy-00002-of-00003.gguf"
     fleet.run(f"cp {server} /root/kept; printf X | dd of={server} bs=1 seek=1000000 conv=notrunc status=none")
     try:
         wrong = fleet.run(f"sha256sum {server}").split()[0]
         played = fleet.play("site.yml")
-        assert played.rc != 0 and "shard-2.bin" in played.error
+        assert played.rc != 0 and "toy-00002-of-00003.gguf" in played.error
         assert right in played.error and wrong in played.error
-        aside = f"{DIR}/shard-2.bin.rejected-{wrong[:12]}"
+        aside = f"{DIR}/toy-00002-of-00003.gguf.rejected-{wrong[:12]}"
         assert aside in played.error
-        assert fleet.run(f"ls {DIR} | grep shard-2").split() == [aside.rpartition("/")[2]]
+        assert fleet.run(f"ls {DIR} | grep toy-00002").split() == [aside.rpartition("/")[2]]
         assert fleet.run(f"sha256sum {aside}").split()[0] == wrong
     finally:
         fleet.run(f"cp /root/kept {server}")

@@ -43,20 +43,23 @@ def test_it_is_installed_by_an_option_and_then_costs_nothing(fleet):
 
 
 def test_a_run_proves_the_file_that_was_read_longest_ago(fleet):
-    first = f"{DIR}/shard-3.bin"
-    make_oldest(fleet, "shard-3.bin")
+    first = f"{DIR}/toy-00003-of-00003.gguf"
+    make_oldest(fleet, "toy-00003-of-00003.gguf")
     fleet.run(f"systemctl start {CHECK}.service")
     assert f"{first}: sha256" in fleet.run(f"journalctl --sync; journalctl -u {CHECK} -n 10 -o cat")
     told = metrics(fleet)
-    assert set(told) == {f"{DIR}/{name}" for name in ("toy.gguf", "shard-1.bin", "shard-2.bin", "shard-3.bin")}
+    assert set(told) == {
+        f"{DIR}/{name}"
+        for name in ("toy.gguf", "toy-00001-of-00003.gguf", "toy-00002-of-00003.gguf", "toy-00003-of-00003.gguf")
+    }
     assert told[first] == (0, 0)
     assert {lie for _age, lie in told.values()} == {0}
-    assert "ctime_ns" in fleet.run("cat /var/lib/llm-fleet/payloads/shard-3.bin.*")
+    assert "ctime_ns" in fleet.run("cat /var/lib/llm-fleet/payloads/toy-00003-of-00003.gguf.*")
 
 
 def test_a_bit_flipped_at_rest_turns_status_red_and_site_mends_it(fleet):
-    path = f"{DIR}/shard-2.bin"
-    make_oldest(fleet, "shard-2.bin")
+    path = f"{DIR}/toy-00002-of-00003.gguf"
+    make_oldest(fleet, "toy-00002-of-00003.gguf")
     fleet.run(
         f"touch -r {path} /root/time; printf X | dd of={path} bs=1 seek=7 conv=notrunc status=none; "
         f"touch -r /root/time {path}"
@@ -65,14 +68,16 @@ def test_a_bit_flipped_at_rest_turns_status_red_and_site_mends_it(fleet):
     assert fleet.run(f"systemctl is-failed {CHECK}.service").strip() == "failed"
     assert metrics(fleet)[path][1] == 1
     status = fleet.play("playbooks/status.yml")
-    assert status.rc == 0 and "payload shard-2.bin is damaged" in status.text.partition("ENDPOINTS")[2], status.text
+    assert status.rc == 0 and "payload toy-00002-of-00003.gguf is damaged" in status.text.partition("ENDPOINTS")[2], (
+        status.text
+    )
     verify = fleet.play("playbooks/verify.yml")
-    assert verify.rc != 0 and "payload shard-2.bin is damaged" in verify.error
+    assert verify.rc != 0 and "payload toy-00002-of-00003.gguf is damaged" in verify.error
 
     played = fleet.play("site.yml", payload_rest=True)
     assert played.rc == 0, played.text
     assert "NOT TRUE" not in fleet.play("playbooks/status.yml").text
-    make_oldest(fleet, "shard-2.bin")
+    make_oldest(fleet, "toy-00002-of-00003.gguf")
     fleet.run(f"systemctl start {CHECK}.service")
     assert metrics(fleet)[path] == (0, 0)
     assert fleet.run("ls /var/lib/llm-fleet/damaged") == ""
