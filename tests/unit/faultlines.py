@@ -66,6 +66,13 @@ SEEN = [
         "0.00.002.434 E common_chat_templates_init: failed to initialize chat template\n"
         "error: the supplied chat template is not supported: {% for %}",
     ),
+    (
+        "llamacpp",
+        "host-out-of-memory",
+        "llama-server 11434 on a test host",
+        "0.00.012.503 E ggml_aligned_malloc: insufficient memory (attempted to allocate 157.81 MB)\n"
+        "llama.cpp/ggml/src/ggml.c:1644: GGML_ASSERT(ctx->mem_buffer != NULL) failed",
+    ),
     ("llamacpp", "wrong-architecture", "ggml-org/llama.cpp#8504", "CUDA error: invalid device function"),
     (
         "llamacpp",
