@@ -164,13 +164,17 @@ class Host:
             "gate_ledger": self.ledger,
         }.items():
             monkeypatch.setattr(_deploy, name, value)
-        monkeypatch.setattr(_systemd, "show", lambda _unit: self.state)
+        monkeypatch.setattr(_systemd, "show", self.show)
         monkeypatch.setattr(_systemd, "verify_unit", step("verify"))
         self.timeouts: list[float] = []
         self.standing: set[str] = set()
         self.ever: list[str] = []
         monkeypatch.setattr(_systemd, "stop_and_disable", lambda unit, **_kw: self.done.append(f"disable {unit}"))
         monkeypatch.setattr(_endpoint_look._proc, "resident_bytes", lambda _pid: 3 * 2**20)
+
+    def show(self, unit: str) -> _systemd.UnitState:
+        ours = self.state.fragment_path.startswith(self.paths.units)
+        return replace(self.state, fragment_path=f"{self.paths.units}/{unit}") if ours else self.state
 
     def fit(self, _declared: Declared, rung: str | None, leaving: int | None, _gates: Gates, _facts: Any) -> Foretold:
         self.fits.append((rung, leaving))
