@@ -258,14 +258,14 @@ _THEN = {
 
 def faults_page() -> str:
     """The faults that the scenario of that name injects, with the seconds that it measured last."""
-    folder = ROOT / "molecule" / "faults"
+    folder = ROOT / "molecule" / "faults" / "data"
     faults = yaml.safe_load((folder / "faults.yml").read_text(encoding="utf-8"))
     measured = yaml.safe_load((folder / "measured.yml").read_text(encoding="utf-8"))
     seconds = measured["seconds"]
     differing = {each["id"] for each in faults} ^ set(seconds)
     if differing:
         raise SystemExit(
-            f"error: molecule/faults/measured.yml lacks, or has too many: {', '.join(sorted(differing))}. "
+            f"error: molecule/faults/data/measured.yml lacks, or has too many: {', '.join(sorted(differing))}. "
             "Run LLM_FLEET_RECORD=1 molecule test -s faults"
         )
     links = [each for each in faults if "link" in each]

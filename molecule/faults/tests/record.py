@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-FOLDER = Path(__file__).resolve().parents[1]
+FOLDER = Path(__file__).resolve().parents[1] / "data"
 MEASURED = FOLDER / "measured.yml"
 FAULTS: list[dict[str, Any]] = yaml.safe_load((FOLDER / "faults.yml").read_text(encoding="utf-8"))
 
