@@ -315,6 +315,10 @@ def test_an_unknown_law_in_the_environment_is_refused():
         ("stop -t 120 c", "stop -t 120 c"),
         ("container stop --timeout 5 c", "container stop --time=5 c"),
         ("restart --timeout 5 c", "restart --time=5 c"),
+        ("rm -fv c", "rm -f -v --time=0 c"),
+        ("container rm --force c d", "container rm --force --time=0 c d"),
+        ("run --ipc=host --shm-size 16g img", "run --ipc=host img"),
+        ("run --ipc=private --shm-size 16g img", "run --ipc=private --shm-size 16g img"),
         ("-D logs --tail all c", "--log-level=debug logs --tail=-1 c"),
         ("-l error ps", "--log-level=error ps"),
         ("--context default ps -q", "ps -q"),
@@ -363,6 +367,10 @@ def test_another_daemon_in_the_environment_is_refused(name):
     assert argv("ps", environ=local) == "ps"
 
 
+def test_a_detached_exec_prints_nothing():
+    assert plan("exec -d c ls").mute and not plan("exec c ls -d").mute and not plan("exec -d c ls", frozenset()).mute
+
+
 def test_the_configuration_folder_of_docker_is_handed_on():
     assert plan("--config /etc/d pull img").environ == (("DOCKER_CONFIG", "/etc/d"),)
 
@@ -372,7 +380,7 @@ def test_the_configuration_folder_of_docker_is_handed_on():
     [
         ("stop a b", ("a", "b")),
         ("stop -t 5 a", ("a",)),
-        ("container rm -f a", ("a",)),
+        ("container rm -v a", ("a",)),
         ("wait a", ("a",)),
         ("logs -f a", ("a",)),
         ("exec -it -e X=1 -u 0 a sh -c 'b c'", ("a",)),
