@@ -211,7 +211,8 @@ def results(fleet):
     """What every case of the table gave, from one session."""
     lines = base64.b64encode(json.dumps([{"argv": case.argv, "env": case.env} for case in TABLE]).encode()).decode()
     fleet.run(
-        "podman rm -fa -t 0 >/dev/null; podman volume rm -fa >/dev/null; rm -rf /opt/alone /srv/made /srv/state /srv/*.tar"
+        "podman rm -fa -t 0 >/dev/null; podman volume rm -fa >/dev/null; "
+        "rm -rf /opt/alone /srv/made /srv/state /srv/*.tar"
     )
     return json.loads(fleet.run(f"/opt/shim/run-table <<'END'\n{lines}\nEND"))
 
