@@ -172,7 +172,8 @@ def playbooks() -> list[Path]:
 
 def playbooks_page() -> str:
     """What each playbook does, is called with and consists of."""
-    parts = [NOTE, "# Playbooks\n", "Each also runs from an installed collection, as `dank.llm_fleet.NAME`.\n"]
+    parts = [NOTE, "# Playbooks\n", "Each also runs from an installed collection, as `dank.llm_fleet.NAME`."]
+    parts.append("Long work tells its progress; `-e llm_progress=false` keeps that off the screen.\n")
     for path in playbooks():
         sentences, commands = header(path)
         parts += [f"## {path.stem}\n", " ".join(sentences) + "\n", "```sh\n" + "\n".join(commands) + "\n```\n"]

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._clients import providers
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._resolve import hosts_of, resolve
 
@@ -27,9 +29,38 @@ def _hosts_of(endpoint: str, hostvars: Mapping[str, Any], hosts: list[str]) -> l
     return hosts_of(endpoint, {host: hostvars[host].get("llm_endpoints", {}) for host in hosts})
 
 
+def _client_models(
+    hostvars: Mapping[str, Any],
+    hosts: list[str],
+    existing: str = "",
+    path: str = "models.yml",
+    percent: int = 70,
+    rungs: Mapping[str, str] | None = None,
+) -> str:
+    # ruamel.yaml is needed for this alone
+    from ansible_collections.dank.llm_fleet.plugins.plugin_utils._models_file import merged
+
+    told = {
+        host: {
+            "address": str(
+                hostvars[host].get("llm_address") or hostvars[host].get("ansible_host") or host,
+            ),
+            "endpoints": hostvars[host].get("llm_endpoints", {}),
+        }
+        for host in hosts
+    }
+    # ruamel.yaml knows plain types alone, and Ansible's values carry their origin
+    plain = json.loads(json.dumps(providers(told, percent=int(percent), rungs=rungs)))
+    return merged(str(existing), plain, path)
+
+
 class FilterModule:
     """The filters of this collection."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Filter names and their functions."""
-        return {"resolve": _clear(resolve), "hosts_of": _clear(_hosts_of)}
+        return {
+            "client_models": _clear(_client_models),
+            "hosts_of": _clear(_hosts_of),
+            "resolve": _clear(resolve),
+        }

@@ -14,7 +14,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import Flee
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import MIB
 from ansible_collections.dank.llm_fleet.plugins.module_utils._run import run
 
-__all__ = ["CardState", "holders", "identified", "read_cards"]
+__all__ = ["CardState", "holders", "identified", "pci_address", "read_cards"]
 
 _NVIDIA = ("nvidia-smi", "--format=csv,noheader,nounits")
 
@@ -57,7 +57,7 @@ def _nvidia_rows(query: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
 
 
-def _pci(text: str) -> str:
+def pci_address(text: str) -> str:
     """nvidia-smi's ``00000000:01:00.0`` as the kernel writes it, ``0000:01:00.0``."""
     domain, _, rest = text.lower().partition(":")
     return f"{domain[-4:]}:{rest}"
@@ -67,9 +67,9 @@ def _nvidia(cards: Sequence[Mapping[str, Any]]) -> list[CardState]:
     rows = _nvidia_rows("--query-gpu=pci.bus_id,uuid,memory.total,memory.free")
     found = []
     for card in cards:
-        match = [row for row in rows if card.get("uuid") == row[1] or card.get("pci") == _pci(row[0])]
+        match = [row for row in rows if card.get("uuid") == row[1] or card.get("pci") == pci_address(row[0])]
         if not match:
-            known = ", ".join(f"{_pci(row[0])} {row[1]}" for row in rows) or "no card"
+            known = ", ".join(f"{pci_address(row[0])} {row[1]}" for row in rows) or "no card"
             raise _seen(card, f"nvidia-smi lists {known}")
         found.append(CardState(str(card["name"]), float(match[0][2]), float(match[0][3])))
     return found

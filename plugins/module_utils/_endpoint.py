@@ -20,6 +20,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import (
     find_runtime,
     redraw,
 )
+from ansible_collections.dank.llm_fleet.plugins.module_utils._card_list import list_cards
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
     Say,
     gate_drop_ins,
@@ -33,6 +34,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_plan impo
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era_history import prune
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_cards import gate_cards
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import gate_fit
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock, make_dirs, read_optional
@@ -196,6 +198,9 @@ def converge(
         with gates.gate("port"):
             units = [paths.unit, *(rival.unit for rival in rivals)]
             gate_port(units, int(target.facts["env"]["LISTEN_PORT"]), leaving_units(retirement))
+        with gates.gate("cards"):
+            cards, making_way = target.facts.get("cards", []), {*units, *leaving_units(retirement)}
+            gate_cards(cards, target.facts["env"], list_cards() if cards else [], making_way)
         if plan.kind == "deploy" and restored is None:
             foretold = gate_fit(declared, asked.rung, state.main_pid, gates, wanted.facts)
             result["fit"] = foretold.told

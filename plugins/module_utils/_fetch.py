@@ -31,6 +31,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._http import (
     fault_reason,
     strong_validator,
 )
+from ansible_collections.dank.llm_fleet.plugins.module_utils._member import open_member
 from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import HEAD, head_fault
 
 __all__ = ["Stream", "Want", "no_write", "open_source"]
@@ -272,6 +273,15 @@ def _open_file(url: str, want: Want) -> Iterator[Stream]:
         os.close(fd)
 
 
+@contextlib.contextmanager
+def _open_member(url: str, want: Want, timeout_s: float) -> Iterator[Stream]:
+    with open_member(url, timeout_s, HEAD) as stream:
+        if stream.end != want.size:
+            raise _wrong_length(stream.shown, want.size, stream.end, stream.head, want.name)
+        _check_head(stream.shown, want.name, stream.head)
+        yield stream
+
+
 def open_source(
     url: str, want: Want, *, timeout_s: float = 60.0, token: Token | None = None
 ) -> contextlib.AbstractContextManager[Stream]:
@@ -281,6 +291,8 @@ def open_source(
     magic, an encoded body, any status but 200 and a right 206. Transient, RangeRefused and RemoteChanged say what may
     be tried at the same source. ``timeout_s`` is the longest silence that is borne.
     """
+    if "#" in url:
+        return _open_member(url, want, timeout_s)
     if urllib.parse.urlsplit(url).scheme == "file":
         return _open_file(url, want)
     return _open_http(url, want, timeout_s, token)

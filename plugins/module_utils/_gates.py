@@ -36,6 +36,9 @@ GATES = (
     Gate("foreign files", "Before a first deploy, nobody else's unit or env file has the endpoint's name", _BEFORE),
     Gate("drop-ins", "The unit has no drop-in that the endpoint does not declare", _BEFORE),
     Gate("port", "Nobody but the endpoint, or a rival that makes way, listens on its port", _BEFORE),
+    Gate(
+        "cards", "The cards are those declared, in their order, no GPU of the CPU's among them, held by nobody", _BEFORE
+    ),
     Gate("kinship", "Projector, drafter and adapter belong to the model, whose types the runtime knows", _BEFORE),
     Gate("second opinion", "The engine's own count of the memory, where it has one, agrees with ours", _BEFORE),
     Gate("fit", "The boot leaves every card, and the host, its floor", _BEFORE),

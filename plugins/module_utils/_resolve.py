@@ -41,7 +41,7 @@ def _card(cards: Mapping[str, Any], endpoint: Mapping[str, Any], name: str) -> d
     free = card.get("addressable_mib") or card.get("total_mib")
     if free is None:
         raise FleetError(f"llm_cards.{name}", expected="total_mib, or addressable_mib", found="neither")
-    told = {key: card[key] for key in ("vendor", "index", "pci", "uuid", "floor_mib") if key in card}
+    told = {key: card[key] for key in ("vendor", "arch", "index", "pci", "uuid", "floor_mib") if key in card}
     return {"name": name, **told, "free_mib": free}
 
 

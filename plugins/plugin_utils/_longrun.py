@@ -5,7 +5,7 @@
 
 The module must take ``plan_only`` and ``progress_file`` and return ``changed`` and ``work``. A host with nothing to
 do costs one module call. Long work is detached from the controller: when the controller goes away it runs on, and the
-next run waits for nobody but meets the module's lock.
+next run waits for nobody but meets the module's lock. Variable ``llm_progress: false`` keeps the screen quiet.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible.utils.vars import merge_hash
@@ -99,14 +100,16 @@ class Lines:
     Below the line of the whole stand those of the files in work, where there are several.
     """
 
-    def __init__(self, host: str, title: str) -> None:
-        self.host, self.title = host, title
+    def __init__(self, host: str, title: str, *, quiet: bool = False) -> None:
+        self.host, self.title, self.quiet = host, title, quiet
         self._shown: Mapping[str, Any] = {}
         self._shown_at = float("-inf")
         self._sample: tuple[float, int] | None = None
 
     def feed(self, state: Mapping[str, Any], now: float) -> str | None:
         """The lines to show for ``state`` seen at ``now`` (seconds of any clock), or None."""
+        if self.quiet:
+            return None
         same_step = state.get("step") == self._shown.get("step") and state.get("text") == self._shown.get("text")
         if same_step and now - self._shown_at < _SHOW_EVERY_S:
             return None
@@ -171,7 +174,8 @@ class LongRunAction(ActionBase):
     def _in_background(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         """Start the module detached, show its progress, return its result."""
         host = str(task_vars.get("inventory_hostname") or self._play_context.remote_addr)
-        lines = Lines(host, f"{self.title} {args.get('name', '')}".strip())
+        quiet = not boolean(task_vars.get("llm_progress", True))
+        lines = Lines(host, f"{self.title} {args.get('name', '')}".strip(), quiet=quiet)
         if self._connection._shell.tmpdir is None:
             self._make_tmp_path()
         progress_file = args.get("progress_file")

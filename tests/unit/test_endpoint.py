@@ -220,7 +220,7 @@ def test_first_deploy_and_a_second_run(host: Host) -> None:
     assert era.meta["certificate"]["ledger"] == result["ledger"]
     record = json.loads(Path(host.paths.store, "last-run.json").read_text())
     assert (record["kind"], record["served"], record["era"]) == ("deploy", True, era.id)
-    assert [row["gate"] for row in record["gates"]] == ["foreign files", "drop-ins", "port", "unit", "ledger"]
+    assert [row["gate"] for row in record["gates"]] == ["foreign files", "drop-ins", "port", "cards", "unit", "ledger"]
     assert record["gates"] == result["gates"] and all(row["ok"] for row in record["gates"])
     assert result["warnings"] == ["kv on the host: 1 MiB, not 2"]
     again = host.run()

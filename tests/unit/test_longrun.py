@@ -93,6 +93,10 @@ def test_a_step_shows_at_once_and_its_progress_every_five_seconds() -> None:
     assert line is not None and "MB/s" not in line
 
 
+def test_quiet_says_nothing() -> None:
+    assert Lines("h", "payload p", quiet=True).feed({"step": "fetch", "done": 1, "total": 2}, 0) is None
+
+
 @pytest.mark.parametrize(
     ("file", "line"),
     [
@@ -212,6 +216,12 @@ def test_a_build_in_the_background_shows_progress_and_leaves_nothing(engine: Pat
     out, err, result = result_of(play(engine, "-vvv", cmake=cmake))
     assert not result["changed"] and result["runtime"]["action"] == "none"
     assert out.count("Using module file") == 1 and list((engine / "async").iterdir()) == []
+
+
+@needs_tools
+def test_a_build_can_be_quiet(engine: Path) -> None:
+    out, err, result = result_of(play(engine, "-e", "llm_progress=false", cmake={"TINY_UNITS": "2"}))
+    assert result["changed"] and "[localhost] runtime" not in out + err
 
 
 @needs_tools

@@ -66,6 +66,7 @@ def test_cards_become_what_the_engine_may_take_of_them() -> None:
         {
             "name": "left",
             "vendor": "amd",
+            "arch": "gfx1201",
             "index": 1,
             "pci": "0000:03:00.0",
             "uuid": "GPU-a",
