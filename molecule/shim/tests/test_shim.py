@@ -260,3 +260,28 @@ def seen(fleet, results):
 )
 def test_signals_and_streams(seen, what, wanted):
     assert seen[what] == wanted
+
+
+def test_a_user_without_root(fleet):
+    """As the unit's user runs it: rootless is told, groups are the user's own, the rest is the same."""
+    as_user = (
+        "cd / && setpriv --reuid=1500 --regid=1500 --init-groups "
+        "env HOME=/home/owner USER=owner XDG_RUNTIME_DIR=/run/user/1500 PATH=/opt/shim:/usr/bin:/bin"
+    )
+
+    def told(command):
+        return fleet.run(f"{as_user} {command}").strip()
+
+    assert told("docker load -q -i /srv/bundle.oci") == "Loaded image: bundle:1"
+    assert "name=rootless" in told("docker info -f '{{.SecurityOptions}}'")
+    bundle = told("docker images -q --no-trunc")
+    run = "docker run --network host --log-driver local --log-opt max-file=2"
+    # the group of the host is kept; it has no name and no number of its own inside
+    assert told(f"{run} --rm --group-add video {bundle} id -G") == "0 65534"
+    told(f"{run} -d --name r9v -v /home/owner/made:/m {bundle} bash -c 'sleep 1; exit 4'")
+    shown = told("docker inspect -f '{{.Image}} {{json .HostConfig.LogConfig}}' r9v")
+    assert shown == bundle + ' {"Type":"local","Config":{"max-file":"2"}}'
+    assert told("docker wait r9v") == "4" and told("docker rm r9v") == "r9v"
+    assert "above this process's own hard limit" in fleet.run(
+        f"{as_user} bash -c 'ulimit -l 64; docker run --rm --ulimit memlock=-1 {bundle} ls 2>&1'", check=False
+    )
