@@ -13,6 +13,7 @@ description:
   - Collects what the endpoint modules returned and prints one table, also when a host failed.
   - Of boots that were held against the memory, a bar for each card.
   - Of endpoints whose eras were read, the history of each.
+  - Of trials, what each candidate took.
   - Before them, what failed in this collection's modules, with what was expected, what was found and what to do.
 version_added: 0.1.0
 author: The llm_fleet engineers
@@ -26,6 +27,7 @@ from ansible.plugins.callback import CallbackBase
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_table import LEGEND, fit_lines
 from ansible_collections.dank.llm_fleet.plugins.module_utils._history_table import history_text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._table import HEADINGS, cells, fault, table
+from ansible_collections.dank.llm_fleet.plugins.module_utils._trial_table import trial_text
 
 
 class CallbackModule(CallbackBase):
@@ -41,6 +43,7 @@ class CallbackModule(CallbackBase):
         self._rows: dict[tuple[str, str], dict[str, Any]] = {}
         self._fits: dict[tuple[str, str], dict[str, Any]] = {}
         self._histories: dict[tuple[str, str], list[Any]] = {}
+        self._trials: list[str] = []
         self._faults: list[str] = []
 
     def _take(self, host: str, result: Any) -> None:
@@ -51,6 +54,9 @@ class CallbackModule(CallbackBase):
         if isinstance(result.get("fit"), dict) and not result.get("failed"):
             name = str(result.get("name") or (result.get("endpoint") or {}).get("name"))
             self._fits[host, name] = result
+        trial = result.get("trial")
+        if isinstance(trial, dict) and {"endpoint", "rows", "back"} <= set(trial):
+            self._trials.append(trial_text(host, trial))
         histories = result.get("histories")
         for one in histories if isinstance(histories, list) else []:
             if isinstance(one, dict) and "name" in one and isinstance(one.get("eras"), list):
@@ -93,6 +99,9 @@ class CallbackModule(CallbackBase):
             texts = [history_text(f"{name} on {host}", eras) for (host, name), eras in self._histories.items()]
             self._display.banner("HISTORY")
             self._display.display("\n\n".join(texts))
+        if self._trials:
+            self._display.banner("TRIAL")
+            self._display.display("\n\n".join(self._trials))
         if self._rows:
             lines = [cells(host, row) for (host, _name), row in self._rows.items()]
             self._display.banner("ENDPOINTS")

@@ -218,6 +218,7 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
         timeout_stop_s=declared.timeout_stop_s,
         vendor=next((str(card["vendor"]) for card in declared.cards), ""),
         api_key_file=declared.api_key_file,
+        unit=paths.unit,
     )
     given = _envspec.normalise(declared.engine, effective_env(declared, rung) | _credential(declared, spec))
     env = _envspec.derive(

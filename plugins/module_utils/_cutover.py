@@ -40,10 +40,13 @@ __all__ = [
     "gate_drop_ins",
     "gate_foreign",
     "gate_port",
+    "hold",
     "prove",
     "put_files",
+    "put_launcher",
     "remove_files",
     "standing",
+    "start_fault",
 ]
 
 Say = Callable[..., None]  # (step, seconds in it = 0)
@@ -192,10 +195,15 @@ def _start(unit: str, *, timeout_s: float, engine: str) -> None:
     try:
         _systemd.start(unit, timeout_s=timeout_s)
     except FleetError as exc:
-        what = f"{unit} does not start"
-        expected = "a start that systemd reports as done"
-        state = _systemd.show(unit)
-        raise _fault(what, expected, f"{state.words}; {exc.found}", unit, state, (), engine, gate="start") from exc
+        raise start_fault(unit, exc, engine) from exc
+
+
+def start_fault(unit: str, exc: FleetError, engine: str) -> FleetError:
+    """The diagnosis of a start that systemd reported as failed by ``exc``."""
+    what = f"{unit} does not start"
+    expected = "a start that systemd reports as done"
+    state = _systemd.show(unit)
+    return _fault(what, expected, f"{state.words}; {exc.found}", unit, state, (), engine, gate="start")
 
 
 def _fault(
@@ -288,11 +296,11 @@ def prove(
         require_probes(verdicts, paths.unit)
     if fresh:
         with gates.gate("hold"):
-            _hold(paths.unit, before, facts["settle_s"], say, engine=facts["engine"])
+            hold(paths.unit, before, facts["settle_s"], say, engine=facts["engine"])
     return Proof(links, verdicts, healthy_at)
 
 
-def _hold(unit: str, before: _systemd.UnitState, settle_s: float, say: Say, *, engine: str) -> None:
+def hold(unit: str, before: _systemd.UnitState, settle_s: float, say: Say, *, engine: str) -> None:
     """The start that was proven must still be the one that runs after ``settle_s`` seconds."""
     say(f"hold: {settle_s:g} s on the same start")
     time.sleep(settle_s)
