@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc, _systemd
-from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
+from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api, api_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._diagnosis import diagnose
 from ansible_collections.dank.llm_fleet.plugins.module_utils._drain import drain
@@ -52,18 +52,6 @@ __all__ = [
 Say = Callable[..., None]  # (step, seconds in it = 0)
 _LOG_LINES = 5000  # of a start, searched for its cause; a boot at verbosity 4 writes some 300
 _LAST_WORDS = 20  # of them, shown
-
-
-def api_of(env: dict[str, str]) -> Api:
-    """The endpoint as reached from its own host; the API key, if one is set, is read from its file."""
-    address = env.get("BIND_ADDR", "127.0.0.1")
-    key = None
-    if env.get("API_KEY_FILE"):
-        data = read_optional(env["API_KEY_FILE"])
-        if not data or not data.strip():
-            raise FleetError(f"API_KEY_FILE {env['API_KEY_FILE']}", expected="a file with a key", found="none")
-        key = data.split()[0].decode()
-    return Api("127.0.0.1" if address in ("0.0.0.0", "::", "") else address, int(env["LISTEN_PORT"]), key)
 
 
 def gate_port(units: Collection[str], port: int, leaving: Collection[str] = ()) -> None:
