@@ -17,6 +17,7 @@ import os
 import re
 import subprocess
 import sys
+import types
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -309,6 +310,24 @@ def faults_page() -> str:
     )
 
 
+def shim_page() -> str:
+    """The laws of the docker shim, from itself."""
+    path = ROOT / "roles/r9v/files/docker"  # a program, and no module that could be imported
+    shim = types.ModuleType("docker_shim")
+    sys.modules["docker_shim"] = shim
+    exec(compile(path.read_text(encoding="utf-8"), path, "exec"), shim.__dict__)
+    return "\n".join(
+        [
+            NOTE,
+            "# The docker shim's laws\n",
+            "What docker does, what podman 5.4 does, and what the shim does. `docker shim --laws` prints this, "
+            f"`{shim.OFF_VARIABLE}=law,law` leaves laws out. "
+            "How to: [use the docker shim](../how-to/use-the-docker-shim.md).\n",
+            table(("Law", "docker", "podman", "The shim"), shim.laws_table()),
+        ]
+    )
+
+
 def inventory_page() -> str:
     """The four dictionaries, from the schema."""
     schema = _inventory_schema
@@ -414,6 +433,7 @@ def generated() -> tuple[dict[str, str], dict[str, str]]:
         f"{REFERENCE}/gates.md": gates_page(),
         f"{REFERENCE}/inventory.md": inventory_page(),
         f"{REFERENCE}/playbooks.md": playbooks_page(),
+        f"{REFERENCE}/shim.md": shim_page(),
     }
     folders = {"module": "modules", "role": "roles", "filter": "plugins", "callback": "plugins"}
     for kind, folder in folders.items():
@@ -429,7 +449,8 @@ def generated() -> tuple[dict[str, str], dict[str, str]]:
         "- [Inventory](inventory.md): the four dictionaries\n"
         "- [Gates](gates.md): what a deploy has to pass\n"
         "- [Faults](faults.md): which are injected in the tests, and where each is caught\n"
-        "- [Env keys](env-keys.md): what an endpoint's `env:` may hold\n",
+        "- [Env keys](env-keys.md): what an endpoint's `env:` may hold\n"
+        "- [Docker shim](shim.md): what it makes of docker's calls\n",
         "## Playbooks\n",
         table(("Playbook", "What it does"), books),
         "## Roles\n",

@@ -11,7 +11,8 @@ import shutil
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era_history import referenced_runtimes
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import file_lock, fsync_dir
+from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import file_lock
+from ansible_collections.dank.llm_fleet.plugins.module_utils._io import fsync_dir
 
 __all__ = ["doomed", "everything_of", "remove", "take_away", "trees_of"]
 
