@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec, _proc, _systemd
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
-from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import api_of
+from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import api_of, look_at
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_plan import pin_words
 from ansible_collections.dank.llm_fleet.plugins.module_utils._engines import chain
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era, EraStore
@@ -22,8 +22,6 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._rest import damage
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import (
     Link,
     first_broken,
-    observe,
-    payload_paths,
     require,
 )
 
@@ -70,8 +68,8 @@ def row(
 def truth_of(era: Era, paths: Paths) -> tuple[list[Link], str]:
     """The era's chain of truth, and what ``/health`` says."""
     facts = era.blueprint.facts
-    api = api_of(facts["env"])
-    seen = observe(paths.unit, paths.unit_file, paths.env_file, api, payload_paths(facts))
+    api = api_of(facts["env"], key_needed=False)
+    seen = look_at(era, paths, api)
     return chain(era, paths, seen, api), seen.health
 
 

@@ -51,12 +51,15 @@ def declared(host: R9vHost) -> Declared:
     shard = "Standin-Q8_0-00001-of-00006.gguf"
     return Declared(
         "two", "r9v",
-        {**env, "R9V_CHAT_TEMPLATE_FILE": str(template), "R9V_CHAT_TEMPLATE_KWARGS": {"a": 1}, "R9V_ENABLE_PREFIX_CACHING": 1},
-        "r9v", {"name": "q8", "dir": f"{host.model_dir}/target", "files": [{"name": shard, "role": "shard", "sha256": "a1" * 32}]},
+        {**env, "R9V_CHAT_TEMPLATE_FILE": str(template), "R9V_CHAT_TEMPLATE_KWARGS": {"a": 1},
+         "R9V_ENABLE_PREFIX_CACHING": 1},
+        "r9v",
+        {"name": "q8", "dir": f"{host.model_dir}/target", "files": [{"name": shard, "role": "shard", "sha256": "a1" * 32}]},
         getpass.getuser(), LAUNCHER.read_text(),
         rungs={"unc": {"R9V_STATE_FILE": str(other), **dict.fromkeys(TEMPLATE_KEYS, "")}},
         setups={
-            "q8": {"file": str(host.state_file), "ple_bytes": TABLE_BYTES, "headroom_gib": 3.3, "keys": list(TEMPLATE_KEYS)},
+            "q8": {"file": str(host.state_file), "ple_bytes": TABLE_BYTES, "headroom_gib": 3.3,
+                   "keys": list(TEMPLATE_KEYS)},
             "unc": {"file": str(other)},
         },
         cards=[{"name": "c", "vendor": "amd", "floor_mib": 1536, "free_mib": 32624}],
@@ -108,7 +111,7 @@ def test_what_the_state_or_a_mounted_file_says_is_part_of_the_era(
     host.save()
     assert len({before, changed, _engines.draw(declared, paths, None).digest}) == 3
     (host.folder / "sharp.jinja").unlink()
-    with pytest.raises(FleetError, match="R9V_CHAT_TEMPLATE_FILE .*sharp.jinja; expected a file"):
+    with pytest.raises(FleetError, match=r"R9V_CHAT_TEMPLATE_FILE .*sharp.jinja; expected a file"):
         _engines.draw(declared, paths, None)
 
 
@@ -117,7 +120,7 @@ def test_a_profile_that_overrides_is_caught_by_the_environment_that_it_makes(
 ) -> None:
     profile = host.checkout / "profiles" / "standin" / "q8" / "profile.env"
     profile.write_text(profile.read_text() + "R9V_MAX_MODEL_LEN=4096\n")
-    with pytest.raises(FleetError, match="lays R9V_MAX_MODEL_LEN otherwise.*'131072' from state; found '4096'"):
+    with pytest.raises(FleetError, match=r"lays R9V_MAX_MODEL_LEN otherwise.*'131072' from state; found '4096'"):
         _engines.draw(declared, paths, None)
 
 
@@ -145,7 +148,7 @@ def test_an_era_comes_back_as_it_was_or_not_at_all(declared: Declared, paths: Pa
     with pytest.raises(FleetError, match="expected an era that was proven"):
         _engines.redraw(era(declared, paths, state="failed"), "/stamps")
     (host.folder / "sharp.jinja").write_text("other")
-    with pytest.raises(FleetError, match="sharp.jinja is another file now"):
+    with pytest.raises(FleetError, match=r"sharp\.jinja is another file now"):
         _engines.redraw(proven, "/stamps")
     host.state["config"]["R9V_MAX_MODEL_LEN"] = "4096"
     host.save()
