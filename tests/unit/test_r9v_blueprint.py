@@ -54,7 +54,8 @@ def declared(host: R9vHost) -> Declared:
         {**env, "R9V_CHAT_TEMPLATE_FILE": str(template), "R9V_CHAT_TEMPLATE_KWARGS": {"a": 1},
          "R9V_ENABLE_PREFIX_CACHING": 1},
         "r9v",
-        {"name": "q8", "dir": f"{host.model_dir}/target", "files": [{"name": shard, "role": "shard", "sha256": "a1" * 32}]},
+        {"name": "q8", "dir": f"{host.model_dir}/target",
+         "files": [{"name": shard, "role": "shard", "sha256": "a1" * 32}]},
         getpass.getuser(), LAUNCHER.read_text(),
         rungs={"unc": {"R9V_STATE_FILE": str(other), **dict.fromkeys(TEMPLATE_KEYS, "")}},
         setups={
