@@ -34,7 +34,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "path": "The source tree on the host, or the installed runtime's folder or `llama-server`",
         "image": "The container image",
         "checkout": "The fork's checkout on the host",
-        "patches": "Commits that must be in the history of what is checked out",
+        "includes": "Commits that must be in the history of what is checked out",
         "archive": "The image's archive on the host; none for an image that was loaded before",
         "archive_sha256": "The archive's digest",
     },

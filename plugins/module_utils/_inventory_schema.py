@@ -192,7 +192,7 @@ SOURCES = {
         "sha256_prefix": _SHA_PREFIX,
         "url": _text(),
         "commit": _like(_COMMIT, "7 to 40 hexadecimal digits"),
-        "patches": _texts(),
+        "includes": _texts(),
         "archive": _path(),
         "archive_sha256": _SHA,
     },

@@ -47,7 +47,7 @@ class Request:
     checkout: str
     url: str
     commit: str
-    patches: tuple[str, ...]
+    includes: tuple[str, ...]
     archive: str
     archive_sha256: str
     shim: str
@@ -85,7 +85,7 @@ def parse_request(params: Mapping[str, Any]) -> Request:
         checkout=str(source["checkout"]).rstrip("/"),
         url=str(source.get("url") or ""),
         commit=str(source.get("commit") or ""),
-        patches=tuple(source.get("patches") or ()),
+        includes=tuple(source.get("includes") or ()),
         archive=str(source.get("archive") or ""),
         archive_sha256=str(source.get("archive_sha256") or "").lower(),
         shim=str(params["shim"]),
@@ -147,23 +147,23 @@ def plan(request: Request) -> list[str]:
     if Podman(request.user).image(request.digest) is None:
         work.append(f"image sha256:{request.digest} is to be loaded")
     if not work:
-        _require_patches(request)
+        _require_commits(request)
         record = _record(request)
         if read_json(os.path.join(request.link, "build.json")) != record:
             work.append("its record is to be written")
     return work
 
 
-def _require_patches(request: Request) -> None:
+def _require_commits(request: Request) -> None:
     """Every listed commit is in the checkout's history, and its launcher can be run."""
-    for patch in request.patches:
+    for patch in request.includes:
         rc, said = _git(request, "merge-base", "--is-ancestor", patch, "HEAD", check=False)
         if rc != 0:
             raise FleetError(
                 f"{request.checkout} lacks patch {patch}",
                 expected=f"it among the ancestors of {_head(request)[:12]}",
                 found=said or "it is none",
-                remedy="Check out a commit that has it, or correct the runtime's patches",
+                remedy="Check out a commit that has it, or correct source.includes",
             )
     if not os.access(request.launch, os.X_OK):
         raise FleetError(
@@ -244,7 +244,7 @@ def carry_out(request: Request, progress: Progress) -> list[str]:
     if _checkout_work(request):
         progress.update("check out the fork", text=request.url, force=True)
         _check_out(request)
-    _require_patches(request)
+    _require_commits(request)
     shim = os.path.join(request.checkout, SHIM)
     if read_optional(shim) != request.shim.encode():
         make_dirs(os.path.dirname(shim), uid=entry.pw_uid, gid=entry.pw_gid)

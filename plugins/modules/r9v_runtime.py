@@ -10,7 +10,7 @@ DOCUMENTATION = r"""
 module: r9v_runtime
 short_description: Have the R9V fork, its image and its docker shim on a host
 description:
-  - Checks the fork out at its commit and sees that the listed patches are in its history.
+  - Checks the fork out at its commit and sees that the commits it must include are in its history.
   - Loads the image from its archive, once the archive's digest is the declared one, and asserts the digest of the
     image's manifest, which podman keeps among the image's RepoDigests.
   - Installs the docker shim below the checkout, where the endpoint's launcher alone has it in its PATH.
@@ -65,7 +65,7 @@ options:
       commit:
         description: The commit to check out. Without it, the checkout is taken as it is.
         type: str
-      patches:
+      includes:
         description: Commits that must be in the history of what is checked out.
         type: list
         elements: str
@@ -99,7 +99,7 @@ EXAMPLES = r"""
       image: drwolfen/radiance-vllm-qwen4exp
       sha256_prefix: 2dac17a2
       checkout: /home/dank/GitPackages/radiance-vllm-qwen4exp
-      patches: [363d606, 30d4a32, 2de0357]
+      includes: [363d606, 30d4a32, 2de0357]
     shim: "{{ lookup('ansible.builtin.file', 'docker') }}"
 """
 
@@ -126,7 +126,7 @@ SOURCE_SPEC: dict[str, Any] = {
     "checkout": {"type": "path", "required": True},
     "url": {"type": "str"},
     "commit": {"type": "str"},
-    "patches": {"type": "list", "elements": "str", "default": []},
+    "includes": {"type": "list", "elements": "str", "default": []},
     "archive": {"type": "path"},
     "archive_sha256": {"type": "str"},
 }

@@ -85,7 +85,7 @@ def request_of(tmp_path: Path, origin: Path) -> Callable[..., Request]:
     def make(**changes: Any) -> Request:
         source = {
             "kind": "bundle", "image": "x", "sha256": DIGEST, "checkout": str(tmp_path / "fork"), "url": str(origin),
-            "commit": git(origin, "rev-parse", "HEAD"), "patches": [git(origin, "rev-parse", "HEAD~1")[:7]],
+            "commit": git(origin, "rev-parse", "HEAD"), "includes": [git(origin, "rev-parse", "HEAD~1")[:7]],
             "archive": str(tmp_path / "bundle.tar"), "archive_sha256": hashlib.sha256(b"an archive").hexdigest(),
         } | changes  # fmt: skip
         source = {key: value for key, value in source.items() if value is not None}
@@ -123,7 +123,7 @@ def test_a_clean_checkout_moves_and_a_changed_one_does_not(
 ) -> None:
     podman(DIGEST, DIGEST)
     old = git(origin, "rev-parse", "HEAD~1")
-    run(request_of(commit=old, patches=[]))
+    run(request_of(commit=old, includes=[]))
     launch = tmp_path / "fork" / "scripts" / "launch.sh"
     launch.write_text("#!/bin/sh\n# mine\n")
     with pytest.raises(FleetError, match="was changed by hand"):
@@ -139,7 +139,7 @@ def test_a_clean_checkout_moves_and_a_changed_one_does_not(
     [
         ({"commit": "ab" * 20}, "a commit that is there"),
         ({"url": None}, "no .git in it|no such folder"),
-        ({"patches": ["ab" * 20]}, "lacks patch"),
+        ({"includes": ["ab" * 20]}, "lacks patch"),
         ({"archive_sha256": "ab" * 32}, "Fetch it again; nothing was loaded"),
         ({"archive": None}, "loaded before, or an archive"),
         ({"archive": "/nonexistent"}, "a file on this host"),
