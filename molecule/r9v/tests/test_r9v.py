@@ -13,8 +13,14 @@ MODELS = "/srv/r9v/models"
 KEYS = ("R9V_FULL_MUTABLE_CACHE", "R9V_DEV_QWEN4_EXP_ADAPTER_PY", "R9V_CHAT_TEMPLATE_FILE", "R9V_CHAT_TEMPLATE_KWARGS")
 
 
+def podman(fleet, command):
+    """Run podman as the endpoint's user, whose images and containers they are."""
+    switch = "setpriv --reuid=owner --regid=owner --init-groups env -i HOME=/home/owner USER=owner PATH=/usr/bin:/bin"
+    return fleet.run(f"cd / && {switch} podman {command}")
+
+
 def container(fleet):
-    return json.loads(fleet.run(f"podman container inspect {CONTAINER}"))[0]
+    return json.loads(podman(fleet, f"container inspect {CONTAINER}"))[0]
 
 
 def start_of(fleet):
@@ -32,7 +38,7 @@ def roll(fleet, **extra):
 def test_it_serves_from_the_declared_image_with_the_state_under_the_env(fleet):
     assert fleet.chat(PORT) == "hello"
     told, made = container(fleet), json.loads(fleet.run("cat /srv/r9v/made.json"))
-    images = json.loads(fleet.run("podman images --format json"))
+    images = json.loads(podman(fleet, "images --format json"))
     assert any(name.endswith(f"@sha256:{made['digest']}") for image in images for name in image["RepoDigests"])
     words = fleet.run(f"tr '\\0' '\\n' </proc/{told['State']['Pid']}/cmdline").split("\n")
     assert "--enable-prefix-caching" in words  # 0 in the state, 1 in the env: the env wins
@@ -98,7 +104,7 @@ def test_another_image_stops_nothing(fleet):
 def test_a_probe_on_the_port_turns_the_deploy_red(fleet):
     """It answers /health with 200; the endpoint is down meanwhile and is not started beside it."""
     fleet.run(f"systemctl stop {fleet.unit}")
-    assert fleet.run(f"podman container inspect -f '{{{{.State.Status}}}}' {CONTAINER}").strip() == "exited"
+    assert container(fleet)["State"]["Status"] == "exited"
     fleet.run("touch /srv/health")
     fleet.run("systemd-run --unit stranger --collect python3 -m http.server 8095 --bind 127.0.0.1 --directory /srv")
     try:
@@ -113,7 +119,7 @@ def test_a_probe_on_the_port_turns_the_deploy_red(fleet):
 
 def test_a_container_that_ends_by_itself_is_a_failure_and_comes_back(fleet):
     before = start_of(fleet)
-    fleet.run(f"podman kill --signal TERM {CONTAINER}")  # the stand-in's server then ends with 0, as the fork's did
+    podman(fleet, f"kill --signal TERM {CONTAINER}")  # the stand-in's server then ends with 0, as the fork's did
     again = f"[ $(systemctl show -p NRestarts --value {fleet.unit}) = 1 ] && curl -sf http://127.0.0.1:{PORT}/health"
     fleet.run(f"for n in $(seq 150); do {again} && exit; sleep 0.2; done; exit 1")
     assert start_of(fleet)["container"] != before["container"]
@@ -121,7 +127,7 @@ def test_a_container_that_ends_by_itself_is_a_failure_and_comes_back(fleet):
 
 
 def test_rollback_drops_the_keys_of_the_payload_and_back_restores_them(fleet):
-    images, made = fleet.run("podman images -q"), fleet.run(f"find {MODELS} -type f -newermt '-1 minutes'")
+    images, made = podman(fleet, "images -q"), fleet.run(f"find {MODELS} -type f -newermt '-1 minutes'")
     fleet.run(f"mv {MODELS}/uncensored/target/Standin-Q8_0-00002-of-00006.gguf /root/kept")
     before = start_of(fleet)
     played = roll(fleet, rung="uncensored")
@@ -134,7 +140,7 @@ def test_rollback_drops_the_keys_of_the_payload_and_back_restores_them(fleet):
     lines = fleet.run(f"cat /etc/llm-fleet/{fleet.endpoint}.env")
     assert "/srv/r9v/state/uncensored/setup.json" in lines and not any(key in lines for key in KEYS)
     assert window(fleet) == 6144
-    assert fleet.run("podman images -q") == images
+    assert podman(fleet, "images -q") == images
     assert fleet.run(f"find {MODELS} -type f -newermt '-1 minutes'") == made
 
     played = roll(fleet, unpin=True)
