@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 __all__ = [
     "SocketOwner",
+    "age_s",
     "anonymous_bytes",
     "available_bytes",
     "cgroup_of",
@@ -91,6 +93,13 @@ def anonymous_bytes(pid: int) -> int:
 def locked_bytes(pid: int) -> int:
     """VmLck of the process in bytes: what it has locked in memory; 0 when it has ended."""
     return _status_bytes(pid, b"VmLck:")
+
+
+def age_s(pid: int) -> float:
+    """Seconds since the process began (starttime of proc_pid_stat(5), in ticks since the machine's start)."""
+    # The name, in brackets, may hold blanks and brackets itself.
+    ticks = int(_read(pid, "stat").rpartition(b")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 def parent_of(pid: int) -> int | None:

@@ -96,7 +96,7 @@ def look_inside(facts: Mapping[str, Any], api: Api, health: str) -> Inside:
     if container is not None and container.pid:
         try:
             argv, environ = tuple(_proc.cmdline(container.pid)), _proc.environ(container.pid)
-            age = time.time() - os.stat(f"/proc/{container.pid}").st_mtime
+            age = _proc.age_s(container.pid)
             locked = max((_proc.locked_bytes(pid) for pid in processes(container.pid)), default=0)
         except (FileNotFoundError, ProcessLookupError):
             pass  # the links of the container say that it does not run
