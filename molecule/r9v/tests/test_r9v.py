@@ -70,7 +70,7 @@ def test_files_that_are_not_whole_stop_nothing(fleet):
     """A shard and the projector missing, the table one byte short: all three are named, by the endpoint's own gate."""
     shard, projector = "q8/target/Standin-Q8_0-00003-of-00006.gguf", "q8/vision/mmproj-Standin-F16.gguf"
     table, before = "q8/r9v-data/table.bin", start_of(fleet)
-    fleet.run(f"cd {MODELS} && mkdir /root/kept && mv {shard} {projector} /root/kept && cp -a {table} /root/kept")
+    fleet.run(f"cd {MODELS} && mkdir -p /root/kept && mv {shard} {projector} /root/kept && cp -a {table} /root/kept")
     fleet.run(f"truncate -s -1 {MODELS}/{table}")
     try:
         played = fleet.play("site.yml", "--tags", "endpoint")
@@ -128,10 +128,10 @@ def test_a_container_that_ends_by_itself_is_a_failure_and_comes_back(fleet):
 
 def test_rollback_drops_the_keys_of_the_payload_and_back_restores_them(fleet):
     images, made = podman(fleet, "images -q"), fleet.run(f"find {MODELS} -type f -newermt '-1 minutes'")
-    fleet.run(f"mv {MODELS}/uncensored/target/Standin-Q8_0-00002-of-00006.gguf /root/kept")
+    fleet.run(f"mv {MODELS}/uncensored/target/Standin-Q8_0-00002-of-00006.gguf /root/shard")
     before = start_of(fleet)
     played = roll(fleet, rung="uncensored")
-    fleet.run(f"mv /root/kept {MODELS}/uncensored/target/Standin-Q8_0-00002-of-00006.gguf")
+    fleet.run(f"mv /root/shard {MODELS}/uncensored/target/Standin-Q8_0-00002-of-00006.gguf")
     assert played.rc != 0 and "Standin-Q8_0-00002-of-00006.gguf is missing" in played.error, played.text
     assert start_of(fleet) == before
 
