@@ -41,6 +41,7 @@ p{margin:.4rem 0}
 a{color:var(--link);text-decoration-thickness:1px;text-underline-offset:.18em}
 a:focus-visible,summary:focus-visible{outline:2px solid var(--link);outline-offset:3px;border-radius:3px}
 code{font:.86em/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;overflow-wrap:anywhere}
+th,td,li,p,.badge,.sub{overflow-wrap:anywhere}
 .sub,.note{color:var(--soft);font-size:.86rem;font-weight:400}
 .note{max-width:70ch}
 .why{color:var(--bad);font-size:.9rem;overflow-wrap:anywhere}
@@ -67,15 +68,15 @@ td .sub,th .sub,td .why{display:block}
 .each+.each{margin-top:.25rem}
 .fleet{margin:1.5rem 0 0;font-size:.88rem}
 .fleet tbody tr:last-child>*{border-bottom:0}
-.fleet td:nth-child(8) code{font-size:.76rem;white-space:nowrap}
-.fleet th a,.fleet td:nth-child(7){white-space:nowrap}
-.fleet td:nth-child(2){min-width:11.5rem}
+.fleet td:nth-child(8) code{font-size:.76rem}
+.fleet th:first-child{min-width:7.6rem}.fleet td:nth-child(2){min-width:11rem}.fleet td:nth-child(3){min-width:7rem}
+.fleet td:nth-child(4),.fleet td:nth-child(6){min-width:6.5rem}.fleet td:nth-child(7){min-width:5.7rem}
+.fleet td:nth-child(8){min-width:13.2rem}
 .fleet td>div{max-width:17rem}
-.fleet .num>div{white-space:nowrap}
 .small{font-size:.86rem}.small th,.small td{padding-top:.35rem;padding-bottom:.35rem}
 .small .sub{display:inline}
-.probes td:nth-child(2),.probes td:last-child{white-space:nowrap}
-@media(max-width:62rem){
+.probes td:nth-child(2){min-width:8rem}.probes td:last-child{min-width:5rem}
+@media(max-width:74rem){
 .fleet thead,.probes thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
 .fleet,.fleet tbody,.probes,.probes tbody{display:block}
 .fleet tr{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,20rem),1fr));gap:0 2rem;
@@ -87,16 +88,15 @@ background:var(--sheet);border:1px solid var(--rule);border-radius:10px;padding:
 .fleet td>div{max-width:none;min-width:0}
 .fleet td.empty{display:none}
 .fleet .each .sub{display:inline;margin-left:.4em}
-.fleet th a,.fleet td:nth-child(8) code{white-space:normal}
+.fleet tr>*{min-width:0!important}
 .fleet{font-size:.92rem}
 .num{text-align:left}
-.fleet .num>div{white-space:normal}
 .small .num{text-align:right}
 }
-@media(max-width:62rem){
+@media(max-width:74rem){
 .probes tr{display:grid;grid-template-columns:1fr auto;gap:.1rem 1rem;padding:.7rem 0;
 border-bottom:1px solid var(--rule)}
-.probes tr>*{border:0;padding:0}
+.probes tr>*{border:0;padding:0;min-width:0!important}
 .probes td:nth-child(3),.probes td:nth-child(4){grid-column:1/-1}
 .probes td:last-child{display:flex;gap:.5em;color:var(--soft);font-size:.86rem}
 }
@@ -122,7 +122,6 @@ line.floor{stroke:var(--ink);stroke-width:2}
 line.edge{stroke:var(--bad);stroke-width:2;stroke-dasharray:3 2}
 .keys{display:flex;flex-wrap:wrap;gap:.2rem 1.2rem;margin:.55rem 0 0;font-size:.86rem;color:var(--soft)}
 .keys b{font-weight:500;color:var(--ink)}
-.keys li{white-space:nowrap}
 .swatch{display:inline-block;width:.7em;height:.7em;border-radius:2px;margin-right:.45em}
 .swatch.weights{background:var(--weights)}.swatch.kv{background:var(--kv)}.swatch.recurrent{background:var(--recurrent)}
 .swatch.draft{background:var(--draft)}.swatch.projector{background:var(--projector)}

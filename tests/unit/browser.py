@@ -22,18 +22,14 @@ class Browser:
     """One browser with one page; ``requests`` are the addresses that it asked for."""
 
     def __init__(self, home: Path) -> None:
-        into, out = os.pipe(), os.pipe()
-        command = f'exec {PROGRAM} "$@" 3<&{into[0]} 4>&{out[1]}'
+        # It reads from 3 and writes to 4, which Popen does not hand out.
+        command = f'exec {PROGRAM} "$@" 3<&0 4>&1 </dev/null >/dev/null 2>/dev/null'
         flags = ["--remote-debugging-pipe", "--no-sandbox", "--hide-scrollbars", f"--user-data-dir={home}"]
         self._process = subprocess.Popen(
-            ["sh", "-c", command, PROGRAM, *flags],
-            pass_fds=(into[0], out[1]),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            ["sh", "-c", command, PROGRAM, *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
-        os.close(into[0])
-        os.close(out[1])
-        self._in, self._out = into[1], out[0]
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
         self._number, self._rest, self._session = 0, b"", ""
         self.requests: list[str] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
@@ -47,9 +43,7 @@ class Browser:
     def __exit__(self, *_exc: object) -> None:
         self._session = ""
         self.call("Browser.close")
-        self._process.wait(timeout=30)
-        os.close(self._in)
-        os.close(self._out)
+        self._process.communicate(timeout=30)
 
     def _message(self, deadline: float) -> dict[str, Any]:
         while b"\0" not in self._rest:

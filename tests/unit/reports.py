@@ -343,3 +343,12 @@ def fleet() -> list[dict[str, Any]]:
         "declared": {"lab-chat": True},
     }
     return [zealot(), server(), gone]
+
+
+def spoilt(value: Any, text: str) -> Any:
+    """The same data with every text of it followed by ``text``."""
+    if isinstance(value, dict):
+        return {key: spoilt(item, text) for key, item in value.items()}
+    if isinstance(value, list):
+        return [spoilt(item, text) for item in value]
+    return value + text if isinstance(value, str) else value

@@ -51,7 +51,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._svg import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reports import PROBES, SHAPES, SPEC, era, fleet, row, server, verdict, zealot
+from reports import PROBES, SHAPES, SPEC, era, fleet, row, server, spoilt, verdict, zealot
 
 VOID = {"meta", "br"}
 HOSTILE = "\"'><script>alert(1)</script><img src=x onerror=y>&{{ 7*7 }}\x00\u202e"
@@ -111,15 +111,6 @@ def sound(text: str) -> Parsed:
     assert all(value for tag, name, value in parsed.attributes if (tag, name) == ("svg", "aria-label"))
     assert parsed.tags.count("svg") == len([1 for tag, name, _v in parsed.attributes if (tag, name) == ("svg", "role")])
     return parsed
-
-
-def spoilt(value: Any, text: str) -> Any:
-    """The same data with every text of it followed by ``text``, but for the keys and what is looked up."""
-    if isinstance(value, dict):
-        return {key: spoilt(item, text) for key, item in value.items()}
-    if isinstance(value, list):
-        return [spoilt(item, text) for item in value]
-    return value + text if isinstance(value, str) else value
 
 
 def one_of(host: dict[str, Any], name: str) -> Seen:
@@ -206,7 +197,7 @@ def test_hostile_text_stays_text(text: str) -> None:
 
 
 @given(st.text(min_size=1, max_size=40))
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_any_text_anywhere_leaves_the_page_sound(text: str) -> None:
     sound(page(spoilt([zealot()], text)))
 
@@ -219,7 +210,7 @@ JUNK = st.recursive(
 
 
 @given(JUNK, st.sampled_from(["total_mib", "free_mib", "floor_mib", "weights_mib", "free_after_mib"]))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_a_size_that_is_no_number_is_left_out(junk: Any, key: str) -> None:
     host = zealot()
     host["evidence"][0]["certificate"]["fit"]["cards"][0][key] = junk
@@ -401,7 +392,7 @@ def test_eras_lie_by_their_time() -> None:
     assert places(eras[:1]) == [0] and places([eras[0], eras[0]]) == [0, 1] and places([]) == []
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=80).map(sorted), st.floats(0.001, 0.2))
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=40).map(sorted), st.floats(0.001, 0.2))
 def test_dots_keep_apart_and_on_the_strip(marks: list[float], gap: float) -> None:
     out = spread_out(marks, gap)
     near = min(gap, 1 / max(len(marks) - 1, 1))

@@ -13,13 +13,14 @@ import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils._report import page
 from ansible_collections.dank.llm_fleet.plugins.module_utils._report_style import STYLE
 from browser import Browser
-from reports import fleet
+from reports import fleet, spoilt
 
 SHOTS = Path(__file__).resolve().parents[2] / ".cache" / "report"
 WIDTHS, SCHEMES = (390, 1280), ("light", "dark")
-# What sticks out at the right, but for what is only for screen readers.
-OVERHANG = """[...document.querySelectorAll('main *')].filter(one => one.getBoundingClientRect().right > innerWidth + 0.5
-    && getComputedStyle(one).position != 'absolute' && !one.closest('thead')).map(one => one.outerHTML.slice(0, 120))"""
+# What sticks out at the right, but for what is there for screen readers alone.
+OVERHANG = """[...document.querySelectorAll('main *')].filter(
+    one => one.getBoundingClientRect().right > WIDTH + 0.5 && !one.closest('caption, thead')
+).map(one => one.outerHTML.slice(0, 120))"""
 _COLOUR = r"--{}:(#[0-9a-f]+)"
 
 
@@ -27,6 +28,12 @@ _COLOUR = r"--{}:(#[0-9a-f]+)"
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with Browser(tmp_path_factory.mktemp("browser")) as started:
         yield started
+
+
+def overhang(browser: Browser, width: int) -> list[str]:
+    """The elements that stick out."""
+    found: list[str] = browser.value(OVERHANG.replace("WIDTH", str(width)))
+    return found
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -41,17 +48,26 @@ def test_the_page_fits_and_asks_for_nothing(browser: Browser, width: int, scheme
     browser.value("document.querySelectorAll('details').forEach(one => one.open = true)")
     browser.shoot(SHOTS / f"{width}-{scheme}-unfolded.png")
     assert browser.value("document.documentElement.scrollWidth") == width
-    assert browser.value(OVERHANG) == []
+    assert overhang(browser, width) == []
     assert browser.requests == [file.as_uri()]
     dark = browser.value("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
     assert dark == (scheme == "dark")
 
 
+@pytest.mark.parametrize("width", [320, 700, 1000, 1280])
+def test_words_without_end_fit_too(browser: Browser, tmp_path: Path, width: int) -> None:
+    file = tmp_path / "long.html"
+    file.write_text(page(spoilt(fleet(), "x" * 120)))
+    browser.show(file, width, "light")
+    browser.value("document.querySelectorAll('details').forEach(one => one.open = true)")
+    assert overhang(browser, width) == []
+
+
 def test_what_sticks_out_is_seen(browser: Browser, tmp_path: Path) -> None:
     wide = tmp_path / "wide.html"
-    wide.write_text(page(fleet()).replace("<footer>", f"<footer><code>{'&nbsp;' * 200}</code>"))
+    wide.write_text(page(fleet()).replace("<footer>", f"<footer><pre><span>{'x' * 200}</span></pre>"))
     browser.show(wide, 390, "light")
-    assert browser.value("document.documentElement.scrollWidth") > 390 and browser.value(OVERHANG)
+    assert browser.value("document.documentElement.scrollWidth") > 390 and overhang(browser, 390)
 
 
 def test_no_script_of_the_page_runs(browser: Browser, tmp_path: Path) -> None:
@@ -82,10 +98,7 @@ def contrast(one: str, other: str) -> float:
 def test_text_and_parts_stand_out(palette: int, ground: str) -> None:
     """4.5 to 1 for text, 3 to 1 for what carries meaning by its colour, as WCAG 2 asks at level AA."""
     assert contrast("#000", "#ffffff") == pytest.approx(21)
-    colours = {
-        name: re.findall(_COLOUR.format(name), STYLE)[palette]
-        for name in "paper sheet ink soft link good warn bad idle weights kv recurrent draft projector adapter compute".split()
-    }
+    colours = {name: re.findall(_COLOUR.format(name), STYLE)[palette] for name in re.findall(r"--([a-z]+):", STYLE)}
     text = {name: contrast(colours[name], colours[ground]) for name in "ink soft link good warn bad idle".split()}
     assert {name: round(value, 1) for name, value in text.items() if value < 4.5} == {}
     parts = "weights recurrent draft projector adapter compute".split()
