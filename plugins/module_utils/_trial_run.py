@@ -24,15 +24,11 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._drain import drain
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import look, truth_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import file_lock
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit import require_room
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_cards import gate_cards
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
-from ansible_collections.dank.llm_fleet.plugins.module_utils._io import (
-    atomic_write,
-    file_lock,
-    make_dirs,
-    read_optional,
-)
+from ansible_collections.dank.llm_fleet.plugins.module_utils._io import atomic_write, make_dirs, read_optional
 from ansible_collections.dank.llm_fleet.plugins.module_utils._run import run
 from ansible_collections.dank.llm_fleet.plugins.module_utils._trial import Candidate
 from ansible_collections.dank.llm_fleet.plugins.module_utils._trial_measure import (
@@ -186,7 +182,8 @@ def try_out(
         return {"trial": _new_record(declared, plan), "record": None, "endpoints": _rows(paths, plan)}
     make_dirs(paths.store)
     with contextlib.ExitStack() as held:
-        for one in (paths, *(replace(paths, endpoint=name) for name in declared.rivals)):
+        every = [paths, *(replace(paths, endpoint=name) for name in declared.rivals)]
+        for one in sorted(every, key=lambda one: one.store):  # in the order that a deploy takes them
             if os.path.isdir(one.store):
                 lock = EraStore(one.store).lock_path
                 held.enter_context(file_lock(lock, wait_s=5, purpose=f"trial of endpoint {declared.name}"))

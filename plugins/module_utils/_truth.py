@@ -14,22 +14,26 @@ from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc
 from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api, Response
+from ansible_collections.dank.llm_fleet.plugins.module_utils._build_id import build_id
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era, sha256_text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_optional
-from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import UnitState, show
+from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import UnitState, drop_ins_of, show
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import ERA_VARIABLE
+from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, read_stamp
 
 __all__ = [
     "Link",
     "Observed",
     "chain",
     "first_broken",
+    "launcher_fault",
     "observe",
     "pad256",
     "payload_paths",
     "require",
     "strange_files",
+    "unproven_files",
 ]
 
 
@@ -70,6 +74,9 @@ class Observed:
     health: str
     props: Mapping[str, Any]
     strange_files: tuple[str, ...] = ()  # payload files that are others than those the process has read, with why
+    build_id: str | None = None  # of the running program
+    drop_ins: tuple[str, ...] = ()
+    launcher_fault: str = ""
 
 
 def pad256(n: int) -> int:
@@ -78,6 +85,9 @@ def pad256(n: int) -> int:
 
 
 def _text_of(path: str) -> str | None:
+    """The file's text, or what it is a link to: a file of ours is never one."""
+    if os.path.islink(path):
+        return f"a link to {os.readlink(path)}\n"
     data = read_optional(path)
     return None if data is None else data.decode("utf-8", "surrogateescape")
 
@@ -145,16 +155,52 @@ def strange_files(files: Sequence[str], replaced: Collection[str], started: floa
     return tuple(found)
 
 
-def observe(unit: str, unit_path: str, env_path: str, api: Api, files: Sequence[str] = ()) -> Observed:
+def unproven_files(files: Sequence[str], stamp_dir: str) -> tuple[str, ...]:
+    """Those of ``files`` that are not the file that was verified last under their names; one never verified passes.
+
+    A new ctime alone (a rename, a link, a change of owner) is the payload's own check's business.
+    """
+    found = []
+    for path in files:
+        stamp = read_stamp(stamp_dir, path)
+        if stamp is None or not os.path.exists(path):
+            continue
+        if not stamp.identity.same_content(Identity.of(os.stat(path))):
+            found.append(f"{path} is not the file that was verified")
+    return tuple(found)
+
+
+def launcher_fault(path: str, text: str) -> str:
+    """What is wrong with the launcher at ``path``, which must hold ``text`` and be a program; "" if nothing is."""
+    data = read_optional(path)
+    if data is None:
+        return f"{path}: no such file"
+    if data != text.encode():
+        ends = " (Windows line ends)" if b"\r\n" in data else ""
+        first = "" if data.startswith(b"#!") else " (no #! line)"
+        return f"{path} was edited{ends or first}"
+    return "" if os.stat(path).st_mode & 0o555 == 0o555 else f"{path} is not executable for all"
+
+
+def observe(
+    unit: str,
+    unit_path: str,
+    env_path: str,
+    api: Api,
+    files: Sequence[str] = (),
+    stamp_dir: str = "",
+    launcher: tuple[str, str] | None = None,
+) -> Observed:
     """Look once, in the order unit, files, process, socket, answer. A process that ends midway shows as gone.
 
-    ``files`` are the payload's paths.
+    ``files`` are the payload's paths, ``stamp_dir`` holds their stamps; ``launcher`` is its path and text.
     """
     state = show(unit)
     exe = ""
     argv: tuple[str, ...] = ()
     environ: dict[str, str] = {}
-    strange: tuple[str, ...] = ()
+    strange = unproven_files(files, stamp_dir) if stamp_dir else ()
+    build = None
     if state.main_pid:
         try:
             exe, argv, environ = (
@@ -162,8 +208,9 @@ def observe(unit: str, unit_path: str, env_path: str, api: Api, files: Sequence[
                 tuple(_proc.cmdline(state.main_pid)),
                 _proc.environ(state.main_pid),
             )
+            build = _build_of(state.main_pid)
             started = time.time() - (time.clock_gettime(time.CLOCK_MONOTONIC) - state.active_since_us / 1e6)
-            strange = strange_files(files, _proc.deleted_mappings(state.main_pid), started)
+            strange = strange_files(files, _proc.deleted_mappings(state.main_pid), started) or strange
         except (FileNotFoundError, ProcessLookupError):
             exe = "the main process ended while it was looked at"
     owners = tuple((owner.pid, owner.unit, owner.command) for owner in _proc.listeners(api.port))
@@ -175,7 +222,28 @@ def observe(unit: str, unit_path: str, env_path: str, api: Api, files: Sequence[
         if answer.status == 200:
             told = api.get("/props")
             props = _props_of(told)
-    return Observed(state, _text_of(unit_path), _text_of(env_path), exe, argv, environ, owners, health, props, strange)
+    return Observed(
+        state,
+        _text_of(unit_path),
+        _text_of(env_path),
+        exe,
+        argv,
+        environ,
+        owners,
+        health,
+        props,
+        strange,
+        build,
+        tuple(drop_ins_of(unit, state)),
+        launcher_fault(*launcher) if launcher is not None else "",
+    )
+
+
+def _build_of(pid: int) -> str | None:
+    try:
+        return build_id(f"/proc/{pid}/exe")
+    except FleetError as exc:
+        return exc.message  # a look never breaks off here
 
 
 def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequence[str] = ()) -> list[Link]:
@@ -190,21 +258,24 @@ def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequenc
     untold = seen.props.get("error", "(not told)")
     settings = seen.props.get("default_generation_settings")
     n_ctx = settings.get("n_ctx", untold) if isinstance(settings, dict) else untold
+    build = facts["runtime"].get("build_id")  # eras of older versions have none
     per_slot = pad256(int(env["CTX_SIZE"]) // int(env["PARALLEL"]))
     return [
         _file_link("unit file", era.blueprint.unit_text, seen.unit_text, again),
         _file_link("env file", era.blueprint.env_text, seen.env_text, again),
+        Link("launcher", "", seen.launcher_fault, again),
         Link("fragment path", unit_path, seen.unit.fragment_path, "Remove the unit of the same name that shadows it"),
         Link(
             "drop-ins",
             sorted(drop_ins),
-            sorted(seen.unit.drop_in_paths),
+            sorted(seen.drop_ins),
             "Move the undeclared drop-in away (it overrides what was deployed), then run site.yml",
         ),
         Link("pending reload", False, seen.unit.need_daemon_reload, again),
         Link("enabled", "enabled", seen.unit.unit_file_state, again),
         Link("unit state", "active (running)", seen.unit.words, f"See journalctl -u {unit}; then run site.yml"),
         Link("program", os.path.realpath(env["SERVER_BIN"]), seen.exe, again),
+        *([Link("build id", build, seen.build_id, again)] if build else []),
         Link("arguments", list(facts["argv"]), list(seen.argv), again),
         _keys_link("environment", {**env, ERA_VARIABLE: era.blueprint.digest}, environment, again),
         Link("strangers on the port", [], strangers, "Stop that process by its id; it is not this endpoint's"),

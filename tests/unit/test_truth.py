@@ -16,9 +16,12 @@ from typing import Any
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _truth
 from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
+from ansible_collections.dank.llm_fleet.plugins.module_utils._build_id import build_id
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era
+from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import UnitState
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, Observed, chain, first_broken, pad256
+from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, write_stamp
 from conftest import Served
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,6 +65,7 @@ def healthy(era: Era) -> Observed:
         owners=((42, UNIT, "llama-server"), (43, UNIT, "its child")),
         health="HTTP 200",
         props=PROPS,
+        drop_ins=("/d/ours.conf",),
     )
 
 
@@ -89,8 +93,9 @@ BROKEN: list[tuple[str, Callable[[Observed], Observed], Any]] = [
     ("unit file", seen_with(unit_text=None), "no such file"),
     ("env file", seen_with(env_text="CTX_SIZE=1\n"), ["CTX_SIZE=1"]),
     ("fragment path", in_state(fragment_path="/run/systemd/system/chat.service"), "/run/systemd/system/chat.service"),
-    ("drop-ins", in_state(drop_in_paths=("/d/ours.conf", "/d/override.conf")), ["/d/ours.conf", "/d/override.conf"]),
-    ("drop-ins", in_state(drop_in_paths=()), []),
+    ("launcher", seen_with(launcher_fault="/l/serve was edited"), "/l/serve was edited"),
+    ("drop-ins", seen_with(drop_ins=("/d/ours.conf", "/d/override.conf")), ["/d/ours.conf", "/d/override.conf"]),
+    ("drop-ins", seen_with(drop_ins=()), []),
     ("pending reload", in_state(need_daemon_reload=True), True),
     ("enabled", in_state(unit_file_state="disabled"), "disabled"),
     ("unit state", in_state(active_state="activating", sub_state="auto-restart"), "activating (auto-restart)"),
@@ -145,6 +150,19 @@ def test_a_link_broken_alone_is_named(era: Era, name: str, change: Callable[[Obs
     assert broken.remedy
     if found is not None:
         assert broken.found == found
+
+
+def test_another_build_at_the_same_path_is_broken(era: Era) -> None:
+    assert "build id" not in {link.name for link in links_of(era, healthy(era))}  # of a version that did not know
+    facts = era.blueprint.facts
+    known = replace(
+        era, blueprint=replace(era.blueprint, facts={**facts, "runtime": {**facts["runtime"], "build_id": "aa11"}})
+    )
+    assert first_broken(links_of(known, replace(healthy(era), build_id="aa11"))) is None
+    for found in ("bb22", None):
+        broken = first_broken(links_of(known, replace(healthy(era), build_id=found)))
+        assert broken is not None
+        assert (broken.name, broken.expected, broken.found) == ("build id", "aa11", found)
 
 
 def test_every_link_has_a_case(era: Era) -> None:
@@ -211,10 +229,21 @@ def test_observe(looked: Callable[[], Observed], served: Served) -> None:
     seen = looked()
     assert (seen.unit_text, seen.env_text) == ("u", "e")
     assert seen.exe == os.path.realpath("/proc/self/exe")
+    assert seen.build_id == build_id(seen.exe)
     assert list(seen.argv) == Path("/proc/self/cmdline").read_text().split("\0")[:-1]
     assert seen.environ["PATH"]
     assert [pid for pid, _unit, _command in seen.owners] == [os.getpid()]
     assert (seen.health, seen.props) == ("HTTP 200", PROPS)
+
+
+def test_a_program_that_cannot_be_read_is_told_and_never_raised(
+    looked: Callable[[], Observed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(path: str) -> str:
+        raise FleetError(f"{path} is damaged")
+
+    monkeypatch.setattr(_truth, "build_id", damaged)
+    assert looked().build_id == f"/proc/{os.getpid()}/exe is damaged."
 
 
 def test_observe_without_files(looked: Callable[[], Observed], tmp_path: Path) -> None:
@@ -235,6 +264,46 @@ def test_props_that_are_none_are_reported_and_never_raised(
     served.answer("/health", {})
     served.answers["/props"] = (status, body)
     assert words in looked().props["error"]
+
+
+def test_a_link_in_place_of_a_file_is_told_and_not_followed(looked: Callable[[], Observed], tmp_path: Path) -> None:
+    (tmp_path / "unit").rename(tmp_path / "elsewhere")
+    (tmp_path / "unit").symlink_to(tmp_path / "elsewhere")
+    assert looked().unit_text == f"a link to {tmp_path}/elsewhere\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "fault"),
+    [
+        ("#!/bin/sh\nserve\n", 0o755, ""),
+        (None, 0o755, ": no such file"),
+        ("#!/bin/sh\r\nserve\r\n", 0o755, " was edited (Windows line ends)"),
+        ("serve\n", 0o755, " was edited (no #! line)"),
+        ("#!/bin/sh\nserve --fast\n", 0o755, " was edited"),
+        ("#!/bin/sh\nserve\n", 0o644, " is not executable for all"),
+        ("#!/bin/sh\nserve\n", 0o700, " is not executable for all"),
+    ],
+)
+def test_launcher_fault(tmp_path: Path, content: str | None, mode: int, fault: str) -> None:
+    path = tmp_path / "serve"
+    if content is not None:
+        path.write_bytes(content.encode())
+        path.chmod(mode)
+    assert _truth.launcher_fault(str(path), "#!/bin/sh\nserve\n") == (f"{path}{fault}" if fault else "")
+
+
+def test_a_payload_file_that_is_not_the_verified_one_is_told(tmp_path: Path) -> None:
+    model, stamps = tmp_path / "m.gguf", str(tmp_path / "stamps")
+    model.write_bytes(b"right")
+    assert _truth.unproven_files([str(model)], stamps) == ()  # never verified
+    write_stamp(stamps, str(model), "a" * 64, Identity.of(model.stat()))
+    model.chmod(0o600)
+    assert _truth.unproven_files([str(model), str(tmp_path / "gone")], stamps) == ()
+    before = model.stat()
+    (tmp_path / "new").write_bytes(b"wrong")
+    os.utime(tmp_path / "new", ns=(before.st_atime_ns, before.st_mtime_ns))
+    (tmp_path / "new").rename(model)
+    assert _truth.unproven_files([str(model)], stamps) == (f"{model} is not the file that was verified",)
 
 
 def test_without_a_main_process_nobody_is_asked(looked: Callable[[int], Observed], served: Served) -> None:
