@@ -14,6 +14,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._report_html import
     badge,
     code,
     fold,
+    memory,
     moment,
     note,
     number,
@@ -53,7 +54,7 @@ def _strip(one: Seen) -> str:
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     label = f"Eras of {one.name} by time: {counts}"
     first, last = when(one.eras[0].get("created")), when(one.eras[-1].get("created"))
-    ends = f"<span>{first}</span><span>{last}</span>" if len(one.eras) > 1 else f"<span>{first}</span>"
+    ends = f"<span>{first}</span><span>{last}</span>"
     return f'<div class="line">{strip(dots, label)}<div class="ends" aria-hidden="true">{ends}</div></div>'
 
 
@@ -79,7 +80,7 @@ def _facts(era: _Told) -> str:
     words.append(f"{window:,.0f} tokens a slot" if window is not None else "")
     words.append(f"{era.get('runtime')} {era.get('runtime_version')}" if era.get("runtime") else "")
     sizes = ((one.get("name"), number(one.get("total_mib"))) for one in ledger)
-    words += [f"{name} {size / 1024:,.1f} GiB" for name, size in sizes if size is not None]
+    words += [f"{name} {memory(size)}" for name, size in sizes if size is not None]
     return " \N{MIDDLE DOT} ".join(esc(word) for word in words if word)
 
 
@@ -104,5 +105,6 @@ def eras_section(one: Seen) -> str:
         return note("No era: nothing was deployed yet.")
     entries = [_entry(era) for era in reversed(one.eras)]
     older = entries[_SHOWN:]
-    text = f'{_strip(one)}<ol class="eras" reversed>{"".join(entries[:_SHOWN])}</ol>'
+    line = _strip(one) if len(one.eras) > 1 else ""
+    text = f'{line}<ol class="eras" reversed>{"".join(entries[:_SHOWN])}</ol>'
     return text + (fold(f"{len(older)} older", f'<ol class="eras" reversed>{"".join(older)}</ol>') if older else "")

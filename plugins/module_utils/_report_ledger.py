@@ -141,7 +141,9 @@ def _card(view: CardView) -> str:
     sound = free is None or view.floor is None or free >= view.floor
     head = f'<span class="sub">{memory(view.capacity)} to allocate</span>' if view.capacity is not None else ""
     floor = f"floor {memory(view.floor)}" if view.floor else "no floor"
-    state = badge("good" if sound else "bad", floor + ("" if sound else " is not left free"))
+    state = badge(
+        ("good" if view.floor else "idle") if sound else "bad", floor + ("" if sound else " is not left free")
+    )
     bars = _bar("foretold", view, foretold, view.foretold_free) if foretold else ""
     bars += _bar(f"measured {view.whence}", view, measured, view.free) if measured else ""
     shown = {kind: name for kind, name, _size in [*foretold, *measured]}

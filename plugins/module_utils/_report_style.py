@@ -69,8 +69,9 @@ td .sub,th .sub,td .why{display:block}
 .fleet{margin:1.5rem 0 0;font-size:.88rem}
 .fleet tbody tr:last-child>*{border-bottom:0}
 .fleet td:nth-child(8) code{font-size:.76rem}
+.fleet thead th{overflow-wrap:break-word}
 .fleet th:first-child{min-width:7.6rem}.fleet td:nth-child(2){min-width:11rem}.fleet td:nth-child(3){min-width:7rem}
-.fleet td:nth-child(4),.fleet td:nth-child(6){min-width:6.5rem}.fleet td:nth-child(7){min-width:5.7rem}
+.fleet td:nth-child(4),.fleet td:nth-child(6){min-width:6.5rem}.fleet td:nth-child(7){min-width:6.8rem}
 .fleet td:nth-child(8){min-width:13.2rem}
 .fleet td>div{max-width:17rem}
 .small{font-size:.86rem}.small th,.small td{padding-top:.35rem;padding-bottom:.35rem}
