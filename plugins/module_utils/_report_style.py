@@ -70,19 +70,22 @@ td .sub,th .sub,td .why{display:block}
 .fleet tbody tr:last-child>*{border-bottom:0}
 .fleet td:nth-child(8) code{font-size:.76rem}
 .fleet thead th{overflow-wrap:break-word}
-.fleet th:first-child{min-width:7.6rem}.fleet td:nth-child(2){min-width:11rem}.fleet td:nth-child(3){min-width:7rem}
+.fleet th:first-child{min-width:8.2rem}.fleet td:nth-child(2){min-width:10rem}.fleet td:nth-child(3){min-width:7rem}
 .fleet td:nth-child(4),.fleet td:nth-child(6){min-width:6.5rem}.fleet td:nth-child(7){min-width:6.8rem}
-.fleet td:nth-child(8){min-width:13.2rem}
+.fleet td:nth-child(8){min-width:13.2rem}.fleet td:nth-child(9):not(.empty){min-width:6.6rem}
+.fleet td:nth-child(5){min-width:5.2rem}.fleet .badge{font-size:.88rem}
+.fleet td,.fleet th+th{padding-left:.5rem;padding-right:.5rem}
+.fleet th:first-child{padding-right:.5rem}
 .fleet td>div{max-width:17rem}
 .small{font-size:.86rem}.small th,.small td{padding-top:.35rem;padding-bottom:.35rem}
 .small .sub{display:inline}
 .probes td:nth-child(2){min-width:8rem}.probes td:last-child{min-width:5rem}
-@media(max-width:74rem){
+@media(max-width:75rem){
 .fleet thead,.probes thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
 .fleet,.fleet tbody,.probes,.probes tbody{display:block}
 .fleet tr{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,20rem),1fr));gap:0 2rem;
 background:var(--sheet);border:1px solid var(--rule);border-radius:10px;padding:.9rem 1rem;margin:0 0 .9rem}
-.fleet tr>*{border:0;padding:.32rem 0}
+.fleet tr>td,.fleet tr>th{border:0;padding:.32rem 0}
 .fleet tr>th{grid-column:1/-1;font-size:1.08rem;padding-bottom:.4rem}
 .fleet td{display:grid;grid-template-columns:7.2rem 1fr;gap:.75rem}
 .fleet td::before,.probes td:last-child::before{content:attr(data-label);color:var(--soft);font-size:.84rem}
@@ -94,7 +97,7 @@ background:var(--sheet);border:1px solid var(--rule);border-radius:10px;padding:
 .num{text-align:left}
 .small .num{text-align:right}
 }
-@media(max-width:74rem){
+@media(max-width:75rem){
 .probes tr{display:grid;grid-template-columns:1fr auto;gap:.1rem 1rem;padding:.7rem 0;
 border-bottom:1px solid var(--rule)}
 .probes tr>*{border:0;padding:0;min-width:0!important}

@@ -54,7 +54,7 @@ def test_the_page_fits_and_asks_for_nothing(browser: Browser, width: int, scheme
     assert dark == (scheme == "dark")
 
 
-@pytest.mark.parametrize("width", [320, 700, 1000, 1280])
+@pytest.mark.parametrize("width", [320, 700, 1000, 1210, 1280])
 def test_words_without_end_fit_too(browser: Browser, tmp_path: Path, width: int) -> None:
     file = tmp_path / "long.html"
     file.write_text(page(spoilt(fleet(), "x" * 120)))
