@@ -185,7 +185,7 @@ def playbooks_page() -> str:
                 continue
             tags = play.get("tags", [])
             rows.append([play["name"], f"hosts `{play['hosts']}`", ", ".join(f"`{tag}`" for tag in tags)])
-            for task in play["tasks"]:
+            for task in (task for each in play["tasks"] for task in each.get("block", [each])):
                 did = next((key for key in task if key.count(".") >= 2), "")
                 if did.endswith(("import_role", "include_role")):
                     role = task[did]["name"].rsplit(".", 1)[1]

@@ -12,6 +12,7 @@ from typing import Any
 from ansible.errors import AnsibleFilterError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._clients import providers
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._report import page
 from ansible_collections.dank.llm_fleet.plugins.module_utils._resolve import hosts_of, resolve
 
 
@@ -54,6 +55,30 @@ def _client_models(
     return merged(str(existing), plain, path)
 
 
+_LOOKS = ("endpoints", "histories", "evidence", "cards")
+
+
+def _looked(host: str, told: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``playbooks/report.yml`` has registered of a host."""
+    looks = {key: told.get(f"report_{key}") or {} for key in _LOOKS}
+    gone = next((look for look in looks.values() if look.get("unreachable")), None)
+    return {
+        "host": host,
+        "unreachable": None if gone is None else str(gone.get("msg") or "no answer"),
+        "fault": told.get("report_fault"),
+        "declared": {
+            name: bool(entry.get("active")) for name, entry in sorted((told.get("llm_endpoints") or {}).items())
+        },
+        "llm_cards": told.get("llm_cards") or {},
+        **{key: look.get(key) or [] for key, look in looks.items()},
+    }
+
+
+def _fleet_page(hostvars: Mapping[str, Any], hosts: list[str]) -> str:
+    # plain types alone: Ansible's values carry their origin
+    return page(json.loads(json.dumps([_looked(host, hostvars[host]) for host in hosts])))
+
+
 class FilterModule:
     """The filters of this collection."""
 
@@ -61,6 +86,7 @@ class FilterModule:
         """Filter names and their functions."""
         return {
             "client_models": _clear(_client_models),
+            "fleet_page": _clear(_fleet_page),
             "hosts_of": _clear(_hosts_of),
             "resolve": _clear(resolve),
         }
