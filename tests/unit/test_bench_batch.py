@@ -190,7 +190,7 @@ def test_the_other_arm_is_reached_from_its_host_alone() -> None:
         "SPEC_TYPE": "none",
         "API_KEY_FILE": "/run/credentials/chat-bench.service/api-key",
     }
-    with pytest.raises(FleetError, match="the rung's lines over endpoint chat: .*divisible"):
+    with pytest.raises(FleetError, match=r"the rung's lines over endpoint chat: .*divisible"):
         arm_env(era_of({"env": env}), Paths("chat"), {"PARALLEL": 3}, 4711)
     with pytest.raises(FleetError, match="SPEC_TIPE is no key"):
         arm_env(era_of({"env": env}), Paths("chat"), {"SPEC_TIPE": "none"}, 4711)
