@@ -241,7 +241,9 @@ def gates_page() -> str:
     return (
         "# Gates\n\n"
         "A deploy passes these in this order. The first that is red stops it; none can be left out. The last run's\n"
-        "way through them, with seconds and the error, is in `/var/lib/llm-fleet/NAME/last-run.json` on the host.\n"
+        "way through them, with seconds, is in `/var/lib/llm-fleet/NAME/last-run.json` on the host; of a red gate\n"
+        "also `gate`, `error`, `went_back_to`, and `serves`, what is there now. A run that had nothing to do, or only\n"
+        "looked, leaves none.\n"
         "What to do: [read a failed gate](../how-to/read-a-failed-gate.md).\n\n"
         + table(["Gate", "It is green when", "Red: what serves"], rows)
     )

@@ -14,6 +14,7 @@ description:
   - Of boots that were held against the memory, a bar for each card.
   - Of endpoints whose eras were read, the history of each.
   - Of endpoints that were measured, the figures of each against the last era's.
+  - Of trials, what each candidate took.
   - Before them, what failed in this collection's modules, with what was expected, what was found and what to do.
 version_added: 0.1.0
 author: The llm_fleet engineers
@@ -28,6 +29,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._bench_table import
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_table import LEGEND, fit_lines
 from ansible_collections.dank.llm_fleet.plugins.module_utils._history_table import history_text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._table import HEADINGS, cells, fault, table
+from ansible_collections.dank.llm_fleet.plugins.module_utils._trial_table import trial_text
 
 
 class CallbackModule(CallbackBase):
@@ -44,6 +46,7 @@ class CallbackModule(CallbackBase):
         self._fits: dict[tuple[str, str], dict[str, Any]] = {}
         self._histories: dict[tuple[str, str], list[Any]] = {}
         self._benches: list[str] = []
+        self._trials: list[str] = []
         self._faults: list[str] = []
 
     def _take(self, host: str, result: Any) -> None:
@@ -54,6 +57,9 @@ class CallbackModule(CallbackBase):
         if isinstance(result.get("fit"), dict) and not result.get("failed"):
             name = str(result.get("name") or (result.get("endpoint") or {}).get("name"))
             self._fits[host, name] = result
+        trial = result.get("trial")
+        if isinstance(trial, dict) and {"endpoint", "rows", "back"} <= set(trial):
+            self._trials.append(trial_text(host, trial))
         histories = result.get("histories")
         for one in histories if isinstance(histories, list) else []:
             if isinstance(one, dict) and "name" in one and isinstance(one.get("eras"), list):
@@ -102,6 +108,9 @@ class CallbackModule(CallbackBase):
         if self._benches:
             self._display.banner("BENCH")
             self._display.display("\n\n".join(self._benches))
+        if self._trials:
+            self._display.banner("TRIAL")
+            self._display.display("\n\n".join(self._trials))
         if self._rows:
             lines = [cells(host, row) for (host, _name), row in self._rows.items()]
             self._display.banner("ENDPOINTS")

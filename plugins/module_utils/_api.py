@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_optional
 from ansible_collections.dank.llm_fleet.plugins.module_utils._libs import load
 from ansible_collections.dank.llm_fleet.plugins.module_utils._sse import SseParser
 
 if TYPE_CHECKING:
     import requests
 
-__all__ = ["Api", "Response", "Streamed"]
+__all__ = ["Api", "Response", "Streamed", "api_of"]
 
 _MAX_BODY = 16 * 1024 * 1024
 _PIECE = 64 * 1024
@@ -228,3 +229,15 @@ def _root(exc: BaseException) -> BaseException:
             break
         exc = inner
     return exc
+
+
+def api_of(env: dict[str, str]) -> Api:
+    """The endpoint as reached from its own host; the API key, if one is set, is read from its file."""
+    address = env.get("BIND_ADDR", "127.0.0.1")
+    key = None
+    if env.get("API_KEY_FILE"):
+        data = read_optional(env["API_KEY_FILE"])
+        if not data or not data.strip():
+            raise FleetError(f"API_KEY_FILE {env['API_KEY_FILE']}", expected="a file with a key", found="none")
+        key = data.split()[0].decode()
+    return Api("127.0.0.1" if address in ("0.0.0.0", "::", "") else address, int(env["LISTEN_PORT"]), key)

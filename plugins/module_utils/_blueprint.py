@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envfile, _envspec
+from ansible_collections.dank.llm_fleet.plugins.module_utils._build_id import build_id
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, blueprint_digest, sha256_text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_json
@@ -218,6 +219,7 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
         timeout_stop_s=declared.timeout_stop_s,
         vendor=next((str(card["vendor"]) for card in declared.cards), ""),
         api_key_file=declared.api_key_file,
+        unit=paths.unit,
     )
     given = _envspec.normalise(declared.engine, effective_env(declared, rung) | _credential(declared, spec))
     env = _envspec.derive(
@@ -252,7 +254,7 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
         "env": env,
         "argv": argv,
         "shape": _envspec.shape(declared.engine, env),
-        "runtime": runtime,
+        "runtime": {**runtime, "build_id": build_id(env["SERVER_BIN"]) if os.path.isfile(env["SERVER_BIN"]) else None},
         "payload": {"name": declared.payload["name"], "files": files},
         "deadline_s": declared.deadline_s,
         "settle_s": declared.settle_s,

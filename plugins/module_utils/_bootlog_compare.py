@@ -19,7 +19,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import Flee
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines import Ledger
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import MIB
 
-__all__ = ["MEASURED", "Difference", "compare", "measured_terms", "require_agreement", "require_told"]
+__all__ = ["MEASURED", "Difference", "compare", "measured_terms", "require_agreement", "require_told", "totals"]
 
 HOST = "host"
 # What no header tells: a ledger has a bound for the first two and nothing for the third.
@@ -238,3 +238,11 @@ def measured_terms(boot: BootLog, devices: Mapping[str, str | None]) -> dict[str
         if term in MEASURED:
             found.setdefault(HOST if card is None else card, {})[f"{term}_mib"] = figure.mib
     return found
+
+
+def totals(boot: BootLog, devices: Mapping[str, str | None]) -> dict[str, float]:
+    """Card ("host" for the host) -> MiB of all buffers that the log tells of; {} for a log that tells of none."""
+    groups: dict[str, list[float]] = {}
+    for line in boot.lines:
+        groups.setdefault(_place(line.device, devices) or HOST, []).append(line.mib)
+    return {place: total(figures) or 0.0 for place, figures in groups.items()}

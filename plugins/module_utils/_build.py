@@ -27,7 +27,8 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._cmake import (
     logged,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from ansible_collections.dank.llm_fleet.plugins.module_utils._io import atomic_link, file_lock, make_dirs
+from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import file_lock
+from ansible_collections.dank.llm_fleet.plugins.module_utils._io import atomic_link, make_dirs
 from ansible_collections.dank.llm_fleet.plugins.module_utils._progress import Progress
 from ansible_collections.dank.llm_fleet.plugins.module_utils._run import run
 from ansible_collections.dank.llm_fleet.plugins.module_utils._runtime import (
@@ -81,7 +82,7 @@ def _make_tree(request: Request, plan: Plan, progress: Progress, warnings: list[
     work = request.work(plan.digest)
     make_dirs(work)
     # A killed run's compilers may still write into the build folder: they hold this lock by inheritance.
-    with file_lock(os.path.join(work, "lock"), wait_s=_ORPHANS_WAIT_S, purpose="compiling") as lock_fd:
+    with file_lock(os.path.join(work, "lock"), wait_s=_ORPHANS_WAIT_S, purpose="compiling") as lock:
         staged = os.path.join(work, "tree")
         shutil.rmtree(staged, ignore_errors=True)
         if plan.action == "unpacked":
@@ -89,7 +90,7 @@ def _make_tree(request: Request, plan: Plan, progress: Progress, warnings: list[
                 return plan
             shutil.rmtree(staged, ignore_errors=True)
             plan = replace(plan, action="built")
-        _build(request, plan, work, staged, progress, warnings, lock_fd)
+        _build(request, plan, work, staged, progress, warnings, lock.fd)
     return plan
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc, _systemd
-from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
+from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api, api_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._diagnosis import diagnose
 from ansible_collections.dank.llm_fleet.plugins.module_utils._drain import drain
@@ -40,27 +40,18 @@ __all__ = [
     "gate_drop_ins",
     "gate_foreign",
     "gate_port",
+    "hold",
     "prove",
     "put_files",
+    "put_launcher",
     "remove_files",
     "standing",
+    "start_fault",
 ]
 
 Say = Callable[..., None]  # (step, seconds in it = 0)
 _LOG_LINES = 5000  # of a start, searched for its cause; a boot at verbosity 4 writes some 300
 _LAST_WORDS = 20  # of them, shown
-
-
-def api_of(env: dict[str, str]) -> Api:
-    """The endpoint as reached from its own host; the API key, if one is set, is read from its file."""
-    address = env.get("BIND_ADDR", "127.0.0.1")
-    key = None
-    if env.get("API_KEY_FILE"):
-        data = read_optional(env["API_KEY_FILE"])
-        if not data or not data.strip():
-            raise FleetError(f"API_KEY_FILE {env['API_KEY_FILE']}", expected="a file with a key", found="none")
-        key = data.split()[0].decode()
-    return Api("127.0.0.1" if address in ("0.0.0.0", "::", "") else address, int(env["LISTEN_PORT"]), key)
 
 
 def gate_port(units: Collection[str], port: int, leaving: Collection[str] = ()) -> None:
@@ -192,10 +183,15 @@ def _start(unit: str, *, timeout_s: float, engine: str) -> None:
     try:
         _systemd.start(unit, timeout_s=timeout_s)
     except FleetError as exc:
-        what = f"{unit} does not start"
-        expected = "a start that systemd reports as done"
-        state = _systemd.show(unit)
-        raise _fault(what, expected, f"{state.words}; {exc.found}", unit, state, (), engine, gate="start") from exc
+        raise start_fault(unit, exc, engine) from exc
+
+
+def start_fault(unit: str, exc: FleetError, engine: str) -> FleetError:
+    """The diagnosis of a start that systemd reported as failed by ``exc``."""
+    what = f"{unit} does not start"
+    expected = "a start that systemd reports as done"
+    state = _systemd.show(unit)
+    return _fault(what, expected, f"{state.words}; {exc.found}", unit, state, (), engine, gate="start")
 
 
 def _fault(
@@ -288,11 +284,11 @@ def prove(
         require_probes(verdicts, paths.unit)
     if fresh:
         with gates.gate("hold"):
-            _hold(paths.unit, before, facts["settle_s"], say, engine=facts["engine"])
+            hold(paths.unit, before, facts["settle_s"], say, engine=facts["engine"])
     return Proof(links, verdicts, healthy_at)
 
 
-def _hold(unit: str, before: _systemd.UnitState, settle_s: float, say: Say, *, engine: str) -> None:
+def hold(unit: str, before: _systemd.UnitState, settle_s: float, say: Say, *, engine: str) -> None:
     """The start that was proven must still be the one that runs after ``settle_s`` seconds."""
     say(f"hold: {settle_s:g} s on the same start")
     time.sleep(settle_s)

@@ -30,13 +30,14 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._retire import reti
 from ansible_collections.dank.llm_fleet.plugins.module_utils._retire_plan import RetireSpec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
 
-__all__ = ["Done", "Job", "carry_out"]
+__all__ = ["Done", "Job", "carry_out", "go_back"]
 
 
 @dataclass(frozen=True)
 class Job:
     """What is to be deployed, over what; ``rivals`` serve now and make way; ``foretold`` is the memory of a new era,
-    ``retirement`` what leaves for good."""
+    ``retirement`` what leaves for good. ``since`` is when the first of what makes way began to: in this run, or in one
+    that was killed."""
 
     target: Blueprint
     current: Era | None
@@ -48,6 +49,7 @@ class Job:
     rivals: Sequence[Paths] = ()
     foretold: Foretold | None = None
     retirement: RetireSpec | None = None
+    since: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,16 @@ def carry_out(job: Job) -> Done:
     put_launcher(era.blueprint, paths)
     with job.gates.gate("unit"):
         _systemd.verify_unit(paths.unit, era.blueprint.unit_text)
+    if job.rivals or job.retirement is not None:
+        names = [rival.endpoint for rival in job.rivals]
+        job.store.set_made_way({"since": job.since, "rivals": names, "retires": job.retirement is not None})
     try:
         begun = time.monotonic()
         if job.retirement is not None:
             say("retire what it replaces")
             retire(job.retirement)
         say("cut over")
-        patience_s = _patience_s(era, job.current)
+        patience_s = _patience_s(job)
         stopped = cut_over(era.blueprint, paths, say, job.gates, timeout_s=patience_s, rivals=job.rivals)
         proof = prove(era, paths, say, job.gates, fresh=True, expired=() if job.repair else None)
         gap_s = round(proof.healthy_at - (begun if job.retirement is not None else stopped), 1)
@@ -90,7 +95,7 @@ def carry_out(job: Job) -> Done:
         fault = exc if isinstance(exc, FleetError) else FleetError(f"cut over of {paths.unit}: {exc}")
         if not job.repair or job.rivals or job.retirement is not None:
             try:  # serving again comes first; the record of the failure is written in any case
-                fault.facts["went_back_to"] = _go_back(era, job, fault) + _unretired(job, fault)
+                go_back(job, fault)
             finally:
                 if not job.repair:
                     job.store.fail(era, fault.message)
@@ -107,7 +112,9 @@ def carry_out(job: Job) -> Done:
         gap_s=gap_s,
         fit=_kept(job.foretold) or (era.meta.get("certificate") or {}).get("fit"),
     )
-    return Done(job.store.commit(era, certificate), proof.links, probes, ledger, gap_s)
+    proven = job.store.commit(era, certificate)
+    job.store.set_made_way(None)
+    return Done(proven, proof.links, probes, ledger, gap_s)
 
 
 def _proven_before(era: Era, again: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -136,7 +143,7 @@ def _unretired(job: Job, fault: FleetError) -> str:
         return ""
     job.say("what was retired comes back")
     try:
-        told = undo(job.retirement)
+        told = undo(job.retirement, since=job.since)
     except (FleetError, OSError) as second:
         raise FleetError(
             f"{fault.message} And what was retired did not come back whole: {second}",
@@ -146,19 +153,25 @@ def _unretired(job: Job, fault: FleetError) -> str:
     return f"; what was retired is back: {', '.join(told['restored']) or 'nothing had been'}"
 
 
-def _patience_s(era: Era, before: Era | None) -> int:
-    """Seconds that stopping what runs and starting ``era`` may take by the units' own limits."""
-    stop_s = max(each.blueprint.facts["timeout_stop_s"] for each in (era, before) if each is not None)
-    return int(era.blueprint.facts["deadline_s"]) + int(stop_s) + 60
+def _patience_s(job: Job) -> int:
+    """Seconds that stopping what runs and starting the other may take by the units' own limits."""
+    facts = [job.target.facts, *([] if job.current is None else [job.current.blueprint.facts])]
+    return max(int(each["deadline_s"]) for each in facts) + max(int(each["timeout_stop_s"]) for each in facts) + 60
 
 
-def _go_back(failed: Era, job: Job, fault: FleetError) -> str:
-    """Have serve again what served before, and prove it; says what that is."""
+def go_back(job: Job, fault: FleetError) -> None:
+    """Have serve again what served before, and put back what was retired; ``fault`` tells then what serves."""
+    fault.facts["went_back_to"] = _served_before(job, fault) + _unretired(job, fault)
+    job.store.set_made_way(None)
+
+
+def _served_before(job: Job, fault: FleetError) -> str:
+    """Start what served before, and prove it; says what that is."""
     current = None if job.rivals else job.current
     if current is not None:
         job.say(f"back to era {current.id}")
         try:
-            cut_over(current.blueprint, job.paths, job.say, Gates(), timeout_s=_patience_s(current, failed))
+            cut_over(current.blueprint, job.paths, job.say, Gates(), timeout_s=_patience_s(job))
             # It is certified: what it can do was seen.
             prove(current, job.paths, job.say, Gates(), fresh=True, expired=())
         except (FleetError, OSError) as second:
@@ -171,10 +184,10 @@ def _go_back(failed: Era, job: Job, fault: FleetError) -> str:
     try:
         if job.current is None:
             job.say("the first deploy failed: the unit is taken away again")
-            remove_files(job.paths, timeout_s=_patience_s(failed, None))
+            remove_files(job.paths, timeout_s=_patience_s(job))
         else:
             put_files(job.current.blueprint, job.paths)
-            _systemd.stop_and_disable(job.paths.unit, timeout_s=_patience_s(failed, job.current))
+            _systemd.stop_and_disable(job.paths.unit, timeout_s=_patience_s(job))
     except (FleetError, OSError) as second:
         raise FleetError(
             f"{fault.message} And its unit {job.paths.unit} could not be taken away: {second}",
@@ -195,7 +208,9 @@ def _stand_up(rival: Paths, say: Say, fault: FleetError) -> str:
             _systemd.enable(rival.unit)
             _systemd.start(rival.unit, timeout_s=300)
             return f"{rival.unit} (started, not proven: it has no era)"
-        cut_over(era.blueprint, rival, say, Gates(), timeout_s=_patience_s(era, None))
+        facts = era.blueprint.facts
+        patience_s = int(facts["deadline_s"]) + int(facts["timeout_stop_s"]) + 60
+        cut_over(era.blueprint, rival, say, Gates(), timeout_s=patience_s)
         prove(era, rival, say, Gates(), fresh=True, expired=())
     except (FleetError, OSError) as second:
         raise FleetError(

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -28,21 +29,24 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
     gate_port,
     standing,
 )
-from ansible_collections.dank.llm_fleet.plugins.module_utils._deploy import Done, Job, carry_out
+from ansible_collections.dank.llm_fleet.plugins.module_utils._deploy import Done, Job, carry_out, go_back
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import look, row, truth_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_plan import Plan, decide, pin_words
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era_history import prune
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import Held, file_lock, left_behind
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_cards import gate_cards
-from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import gate_fit
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import Foretold, gate_fit
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
-from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock, make_dirs, read_optional
+from ansible_collections.dank.llm_fleet.plugins.module_utils._io import make_dirs, read_optional, sweep
 from ansible_collections.dank.llm_fleet.plugins.module_utils._replaces import frees, leaving_units, spec_of
-from ansible_collections.dank.llm_fleet.plugins.module_utils._retire import retire
+from ansible_collections.dank.llm_fleet.plugins.module_utils._retire import RetireSpec, retire
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import first_broken
 
 __all__ = ["Asked", "converge"]
+
+_LOCK_WAIT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,7 @@ def converge(
     ``gates`` (see ``_gates``), ``ledger`` (what the boot took), ``gap_s`` (how long nothing served).
     """
     store = EraStore(paths.store)
-    down = store.stood_down()
+    down, killed = store.stood_down(), left_behind(store.lock_path)
     if down is not None and not asked.activate and not asked.pins:
         return _stood_down(paths, store, down)
     restored = store.find(asked.era) if asked.era is not None else None
@@ -160,16 +164,19 @@ def converge(
         asked=asked.pins,
         unpin=asked.unpin,
     )
-    rivals = standing([replace(paths, endpoint=name) for name in declared.rivals])
-    if rivals:
-        names = ", ".join(rival.endpoint for rival in rivals)
-        kind = "repair" if plan.kind == "none" else plan.kind
-        plan = replace(plan, kind=kind, reasons=(*plan.reasons, f"{names} makes way"))
+    if current is not None and plan.kind != "deploy" and not plan.pinned and _rebuilt(wanted, current.blueprint):
+        plan = replace(plan, kind="deploy", reasons=("the runtime was built anew",))
+    others = [replace(paths, endpoint=name) for name in declared.rivals]
+    up, owed = standing(others), store.made_way() or {}
+    # What a killed run stopped comes back like what stands now, if the new era cannot be proven.
+    rivals = [*up, *(one for one in others if one not in up and _owed(one, owed))]
     retirement = spec_of(declared, paths)
     leaving = retire(retirement, check_mode=True)["actions"] if retirement is not None else []
-    if leaving:
-        kind = "repair" if plan.kind == "none" else plan.kind
-        plan = replace(plan, kind=kind, reasons=(*plan.reasons, *leaving))
+    more = [f"the run of {owed['since']} was killed before its proof"] if owed else []
+    more += [f"{', '.join(one.endpoint for one in up)} makes way"] if up else []
+    more += leaving
+    if more:
+        plan = replace(plan, kind="repair" if plan.kind == "none" else plan.kind, reasons=(*plan.reasons, *more))
     target = current.blueprint if current is not None and plan.kind != "deploy" else wanted
     diff = _diff(paths, target)
     restored_id = restored.id if restored is not None else None
@@ -177,9 +184,11 @@ def converge(
         "changed": plan.kind != "none"
         or plan.lift_pin
         or (asked.pins and not _agrees(pin, asked, restored_id))
-        or down is not None,
+        or (asked.activate and any(_to_tell(one, declared) for one in others))
+        or down is not None
+        or killed is not None,
         "kind": plan.kind,
-        "reasons": list(plan.reasons),
+        "reasons": [*plan.reasons, *(["the last run did not come to its end"] if killed is not None else [])],
         "diff": diff,
         "flipped": _flipped(diff),
         "warnings": [],
@@ -187,56 +196,51 @@ def converge(
     result["work"] = result["changed"]
     if plan.pinned and pin is not None:
         result["warnings"].append(_pin_warning(declared.name, pin, wanted.digest != target.digest))
-    foretold, gates = None, Gates()
+    job = Job(
+        target,
+        current,
+        plan.kind == "repair",
+        store,
+        paths,
+        say,
+        Gates(),
+        rivals,
+        retirement=retirement if leaving or owed.get("retires") else None,
+        since=owed.get("since") or datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    dry = check_mode or plan_only
     if plan.kind != "none":
-        state = _systemd.show(paths.unit)
-        if current is None:
-            with gates.gate("foreign files"):
-                gate_foreign(paths, store.staged(), frees(retirement, paths))
-        with gates.gate("drop-ins"):
-            gate_drop_ins(paths.unit, state, target.facts["drop_ins"])
-        with gates.gate("port"):
-            units = [paths.unit, *(rival.unit for rival in rivals)]
-            gate_port(units, int(target.facts["env"]["LISTEN_PORT"]), leaving_units(retirement))
-        with gates.gate("cards"):
-            cards, making_way = target.facts.get("cards", []), {*units, *leaving_units(retirement)}
-            gate_cards(cards, target.facts["env"], list_cards() if cards else [], making_way)
-        if plan.kind == "deploy" and restored is None:
-            foretold = gate_fit(declared, asked.rung, state.main_pid, gates, wanted.facts)
+        try:
+            foretold = _gates_before(job, declared, asked, retirement, wanted.facts if restored is None else None)
+        except FleetError as exc:
+            if not dry:
+                _turned_back(job, plan, declared, exc, owed=bool(owed))
+            raise
+        job = replace(job, foretold=foretold)
+        if foretold is not None:
             result["fit"] = foretold.told
-    if check_mode or plan_only or not result["changed"]:
+    if dry or not result["changed"]:
         state = _systemd.show(paths.unit)
         result["endpoint"] = row(current, paths.unit, state, health=health, pin=pin, links=links, probes=[])
         result["links"] = [link.as_dict() for link in links]
         return result
-    make_dirs(paths.store)
-    with file_lock(store.lock_path, wait_s=5, purpose=f"deploy of endpoint {declared.name}"):
-        if store.current() != current or store.pin() != pin:
+    with _alone(declared, paths) as held:
+        overtaken = held.waited and plan.kind == "repair"  # it may be right by now
+        if overtaken or store.current() != current or store.pin() != pin or standing(others) != up:
             raise FleetError(
                 f"endpoint {declared.name} was changed by another run while this one began",
-                expected="the era and pin that this run's plan was made for",
-                found="another era or pin",
+                expected="the era, pin and rivals that this run's plan was made for",
+                found="another run's work",
                 remedy="Run again",
             )
-        job = Job(
-            target,
-            current,
-            plan.kind == "repair",
-            store,
-            paths,
-            say,
-            gates,
-            rivals,
-            foretold,
-            retirement if leaving else None,
-        )
+        result["warnings"] += held.warning
         done = _carried_out(plan, job)
         if asked.pins:
             store.set_pin(_pin_of(asked, declared, done.era, restored_id))
         elif plan.lift_pin:
             store.set_pin(None)
-        _tell_who_stands(store, job, declared, asked)
-        gates.write(os.path.join(paths.store, "last-run.json"), kind=plan.kind, era=done.era.id, served=True)
+        _tell_who_stands(store, others, declared, asked)
+        job.gates.write(os.path.join(paths.store, "last-run.json"), kind=plan.kind, era=done.era.id, served=True)
         result["pruned"] = prune(store, declared.keep_eras)
     result["endpoint"] = row(
         done.era,
@@ -249,11 +253,95 @@ def converge(
     )
     result["links"] = [link.as_dict() for link in done.links]
     result["probes"] = done.probes
-    result["gates"] = gates.passed
+    result["gates"] = job.gates.passed
     result["ledger"] = done.ledger
     result["warnings"] += done.ledger.get("differences", [])
     result["gap_s"] = result["endpoint"]["gap_s"] = done.gap_s
     return result
+
+
+def _rebuilt(wanted: Blueprint, current: Blueprint) -> bool:
+    """Whether the same runtime is another build by now than the one that the era was proven with."""
+    now, then = (each.facts["runtime"].get("build_id") for each in (wanted, current))
+    return bool(now and then and now != then)
+
+
+def _owed(rival: Paths, owed: Mapping[str, Any]) -> bool:
+    """Whether a run that was killed stopped this rival, and it is still on the host."""
+    return rival.endpoint in owed.get("rivals", ()) and os.path.lexists(rival.unit_file)
+
+
+def _gates_before(
+    job: Job, declared: Declared, asked: Asked, retirement: RetireSpec | None, fresh: Mapping[str, Any] | None
+) -> Foretold | None:
+    """The gates before anything is touched; what the boot of a new era (``fresh``: its facts) will take."""
+    paths, gates, facts = job.paths, job.gates, job.target.facts
+    state = _systemd.show(paths.unit)
+    if job.current is None:
+        with gates.gate("foreign files"):
+            gate_foreign(paths, job.store.staged(), frees(retirement, paths))
+    with gates.gate("drop-ins"):
+        gate_drop_ins(paths.unit, state, facts["drop_ins"])
+    with gates.gate("port"):
+        units = [paths.unit, *(rival.unit for rival in job.rivals)]
+        gate_port(units, int(facts["env"]["LISTEN_PORT"]), leaving_units(retirement))
+    with gates.gate("cards"):
+        cards, making_way = facts.get("cards", []), {*units, *leaving_units(retirement)}
+        gate_cards(cards, facts["env"], list_cards() if cards else [], making_way)
+    if job.repair or fresh is None:
+        return None
+    return gate_fit(declared, asked.rung, state.main_pid, gates, fresh)
+
+
+@contextlib.contextmanager
+def _alone(declared: Declared, paths: Paths) -> Iterator[Held]:
+    """Hold the endpoint's lock, and those of its rivals, which a deploy stops and starts too; all in one order, so that
+    no two runs wait for each other. What killed runs left unfinished on the disk is swept away."""
+    purpose = f"deploy of endpoint {declared.name}"
+    with contextlib.ExitStack() as stack:
+        held = {}
+        for name in sorted({declared.name, *declared.rivals}):
+            store = EraStore(replace(paths, endpoint=name).store)
+            make_dirs(store.folder)
+            held[name] = stack.enter_context(file_lock(store.lock_path, wait_s=_LOCK_WAIT_S, purpose=purpose))
+        for name in held:
+            EraStore(replace(paths, endpoint=name).store).sweep()
+        for path in (paths.env_file, paths.unit_file, paths.launcher(declared.launcher)):
+            sweep(path)
+        yield replace(held[declared.name], waited=any(one.waited for one in held.values()))
+
+
+def _turned_back(job: Job, plan: Plan, declared: Declared, exc: FleetError, *, owed: bool) -> None:
+    """A gate was red before the cut-over: bring back what a killed run had stopped, and leave the record.
+
+    Raises the error of a way back that fails too, which tells of both.
+    """
+    if owed:
+        try:
+            with _alone(declared, job.paths):
+                go_back(job, exc)
+        except FleetError as second:
+            second.facts.setdefault("gate", exc.facts.get("gate"))
+            _record_red(job, plan, second)
+            raise
+    _record_red(job, plan, exc)
+
+
+def _record_red(job: Job, plan: Plan, exc: FleetError) -> None:
+    """Leave the record of a run in which a gate was red; the error carries the same."""
+    told = look(job.paths)[0]
+    exc.facts.setdefault("endpoint", told)
+    exc.facts["gates"] = job.gates.passed
+    make_dirs(job.paths.store)
+    job.gates.write(
+        os.path.join(job.paths.store, "last-run.json"),
+        kind=plan.kind,
+        served=False,
+        gate=exc.facts.get("gate"),
+        error={key: str(getattr(exc, key)) for key in ("what", "expected", "found", "remedy")},
+        went_back_to=exc.facts.get("went_back_to"),
+        serves={key: told[key] for key in ("era", "unit", "health", "truth")},
+    )
 
 
 def _carried_out(plan: Plan, job: Job) -> Done:
@@ -263,20 +351,27 @@ def _carried_out(plan: Plan, job: Job) -> Done:
     try:
         return carry_out(job)
     except FleetError as exc:
-        exc.facts.setdefault("endpoint", look(job.paths)[0])
-        exc.facts["gates"] = job.gates.passed
-        back = exc.facts.get("went_back_to")
-        job.gates.write(os.path.join(job.paths.store, "last-run.json"), kind=plan.kind, served=False, went_back_to=back)
+        _record_red(job, plan, exc)
         raise
 
 
-def _tell_who_stands(store: EraStore, job: Job, declared: Declared, asked: Asked) -> None:
-    """Rivals that made way by an operator's word stay down until his next; by the inventory's they are inactive."""
+def _to_tell(rival: Paths, declared: Declared) -> bool:
+    """Whether a rival that was ever deployed does not know yet that it stands down for ``declared``."""
+    store = EraStore(rival.store)
+    return store.linked_id("current") is not None and (store.stood_down() or {}).get("for") != declared.name
+
+
+def _tell_who_stands(store: EraStore, others: Sequence[Paths], declared: Declared, asked: Asked) -> None:
+    """Rivals that made way by an operator's word stay down until his next; by the inventory's they are inactive.
+
+    What made way for one of them, in a run that was killed, no longer waits for it.
+    """
     since = datetime.now(UTC).isoformat(timespec="seconds")
-    for name in declared.rivals:
-        rival = EraStore(replace(job.paths, endpoint=name).store)
+    for other in others:
+        rival = EraStore(other.store)
+        rival.set_made_way(None)
         if asked.activate:
-            if rival.current() is not None:
+            if _to_tell(other, declared):
                 rival.set_stood_down({"for": declared.name, "since": since})
         elif rival.stood_down() is not None:
             rival.set_stood_down(None)

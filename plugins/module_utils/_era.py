@@ -24,6 +24,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._io import (
     make_dirs,
     read_json,
     read_optional,
+    sweep,
 )
 
 __all__ = ["Blueprint", "Era", "EraStore", "blueprint_digest", "sha256_text"]
@@ -198,17 +199,26 @@ class EraStore:
         shutil.rmtree(gone)
 
     def sweep(self) -> None:
-        """Finish the removals that a killed run began."""
-        for gone in glob.glob(os.path.join(glob.escape(self._path("eras")), ".*.gone")):
-            shutil.rmtree(gone)
+        """Finish the removals that a killed run began, and remove what it left of unfinished writes."""
+        eras = glob.escape(self._path("eras"))
+        for folder in [*glob.glob(os.path.join(eras, ".*.gone")), *glob.glob(os.path.join(eras, ".*.tmp"))]:
+            shutil.rmtree(folder)
+        files = ("pin.json", "stood-down.json", "made-way.json", "last-run.json", "current", "previous")
+        for path in [self._path(name) for name in files] + glob.glob(os.path.join(eras, "*", "era.json")):
+            sweep(path)
 
     def stage(self, blueprint: Blueprint, *, now: datetime | None = None) -> Era:
         """Write a new era; one that a killed run left staged with the same digest is taken up again."""
         eras = self._path("eras")
         make_dirs(eras)
-        for name in sorted(os.listdir(eras), reverse=True):
-            meta = None if name.startswith(".") else read_json(os.path.join(eras, name, "era.json"))
-            if not isinstance(meta, dict) or meta.get("digest") != blueprint.digest or meta.get("state") != "staged":
+        known, current = self.ids(), self.linked_id("current")
+        # A certified one that is newer than the current was killed in its commit.
+        newer = known[known.index(current) + 1 :] if current in known else []
+        for name in reversed(known):
+            meta = read_json(os.path.join(eras, name, "era.json"))
+            if not isinstance(meta, dict) or meta.get("digest") != blueprint.digest:
+                continue
+            if meta.get("state") != "staged" and not (meta.get("state") == "certified" and name in newer):
                 continue
             # The digest leaves out how to prove an era (deadline, probe): with other terms it is another era.
             if meta.get("facts") == json.loads(json.dumps(blueprint.facts)):
@@ -280,6 +290,18 @@ class EraStore:
     def set_stood_down(self, told: Mapping[str, Any] | None) -> None:
         """Write that record, or remove it with None."""
         self._put("stood-down.json", told)
+
+    def made_way(self) -> dict[str, Any] | None:
+        """``{since, rivals, retires}``: what made way for an era of this endpoint that is not proven yet, else None.
+
+        A run that was killed leaves it to the next one, which brings it all back if the era cannot be proven.
+        """
+        told = read_json(self._path("made-way.json"))
+        return None if told is None else dict(told)
+
+    def set_made_way(self, told: Mapping[str, Any] | None) -> None:
+        """Write that record, or remove it with None."""
+        self._put("made-way.json", told)
 
     def _put(self, name: str, value: Mapping[str, Any] | None) -> None:
         if value is not None:

@@ -34,13 +34,19 @@ class Foretold:
 
 
 def gate_fit(
-    declared: Declared, rung: str | None, leaving: int | None, gates: Gates, facts: Mapping[str, Any] | None = None
+    declared: Declared,
+    rung: str | None,
+    leaving: int | None,
+    gates: Gates,
+    facts: Mapping[str, Any] | None = None,
+    *,
+    required: bool = True,
 ) -> Foretold:
     """The memory of the boot that ``declared`` (with ``rung``) asks for, through the gates kinship, fit and, where the
     blueprint's ``facts`` (env, argv, runtime) are given and the runtime can tell, second opinion.
 
     ``leaving`` is the process that ends before it, which gives the host's memory back. Of an architecture that is not
-    known the engine's own count is taken for the ledger.
+    known the engine's own count is taken for the ledger. Without ``required`` a boot that does not fit is only told.
     """
     entry = {
         "name": declared.name,
@@ -64,7 +70,8 @@ def gate_fit(
             if opinion is None:
                 raise
             told = told_of(engines_ledger(opinion, boot, facts or {}, declared.cards), [])
-        require_room(declared.name, told)
+        if required:
+            require_room(declared.name, told)
     try:
         ledger = replace(boot, measured=()).ledger()
     except UnknownMemory:

@@ -11,12 +11,13 @@ from typing import Any
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _systemd
 from ansible_collections.dank.llm_fleet.plugins.module_utils._bootlog import parse_boot_log
 from ansible_collections.dank.llm_fleet.plugins.module_utils._bootlog_compare import compare, measured_terms
+from ansible_collections.dank.llm_fleet.plugins.module_utils._bootlog_lines import BootLog
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cards import CardState, identified, read_cards
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_env import device_names
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines import Ledger
 
-__all__ = ["gate_ledger", "require_floors"]
+__all__ = ["boot_ledger", "gate_ledger", "read_boot", "require_floors"]
 
 _LOG_LINES = 20000
 
@@ -42,22 +43,39 @@ def gate_ledger(
     cards: Sequence[Mapping[str, Any]],
     predicted: Ledger | None,
 ) -> dict[str, Any]:
-    """What this start took: ``{free_mib, measured, differences, note}``; a FleetError where a floor is not left free.
+    """What this start took (see :func:`boot_ledger`); a FleetError where a floor is not left free.
 
-    ``free_mib`` by card from its driver, ``measured`` by card the terms that only a boot can tell (as an endpoint's
-    ``measured`` takes them), ``differences`` between its log and ``predicted``. A difference is told and not refused:
-    what is to be kept free is judged by what is free.
+    A difference to ``predicted`` is told and not refused: what is to be kept free is judged by what is free.
     """
     known = identified(cards)
     states = read_cards(known)
     require_floors(unit, known, states)
+    return boot_ledger(read_boot(unit, invocation_id), env, cards, states, predicted)
+
+
+def read_boot(unit: str, invocation_id: str) -> BootLog:
+    """What the journal holds of this start."""
+    return parse_boot_log(_systemd.journal(unit, invocation_id, lines=_LOG_LINES))
+
+
+def boot_ledger(
+    boot: BootLog,
+    env: Mapping[str, str],
+    cards: Sequence[Mapping[str, Any]],
+    states: Mapping[str, CardState],
+    predicted: Ledger | None,
+) -> dict[str, Any]:
+    """What a start took: ``{free_mib, measured, differences, note}``.
+
+    ``free_mib`` by card from its driver, ``measured`` by card the terms that only a boot can tell (as an endpoint's
+    ``measured`` takes them), ``differences`` between its log and ``predicted``.
+    """
     told: dict[str, Any] = {
         "free_mib": {name: state.free_mib for name, state in states.items()},
         "measured": {},
         "differences": [],
         "note": "",
     }
-    boot = parse_boot_log(_systemd.journal(unit, invocation_id, lines=_LOG_LINES))
     devices: dict[str, str | None] = {name: str(card["name"]) for name, card in device_names(env, cards).items()}
     try:
         told["measured"] = measured_terms(boot, devices)

@@ -1,23 +1,20 @@
 # Copyright (c) 2026 The llm_fleet engineers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files: the only writer of this collection, and locks between two controllers."""
+"""Files: the only writer of this collection."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
+import glob
 import json
 import os
 import tempfile
-import time
-from collections.abc import Iterator
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 
-__all__ = ["atomic_link", "atomic_write", "file_lock", "fsync_dir", "make_dirs", "read_json", "read_optional"]
+__all__ = ["atomic_link", "atomic_write", "fsync_dir", "make_dirs", "read_json", "read_optional", "sweep"]
 
 
 def fsync_dir(path: str) -> None:
@@ -98,6 +95,15 @@ def atomic_write(path: str, data: bytes, mode: int = 0o644, uid: int = -1, gid: 
         fsync_dir(directory)
 
 
+def sweep(path: str) -> None:
+    """Remove what killed runs left of unfinished writes of ``path``; the caller's lock keeps others from writing it."""
+    stem = glob.escape(os.path.basename(path))
+    for name in glob.glob(f".{stem}.*.tmp", root_dir=os.path.dirname(path)) + glob.glob(
+        f"{stem}.*.tmp", root_dir=os.path.dirname(path)
+    ):
+        os.unlink(os.path.join(os.path.dirname(path), name))
+
+
 def atomic_link(target: str, path: str) -> None:
     """Point the symbolic link ``path`` at ``target`` in one step; what is there must be a link or nothing."""
     if os.path.lexists(path) and not os.path.islink(path):
@@ -112,36 +118,3 @@ def atomic_link(target: str, path: str) -> None:
         os.unlink(temporary)
         raise
     fsync_dir(os.path.dirname(os.path.abspath(path)))
-
-
-@contextlib.contextmanager
-def file_lock(path: str, *, wait_s: float, purpose: str) -> Iterator[int]:
-    """Hold an exclusive lock on ``path`` (an empty file that stays); the kernel frees it when the holder dies.
-
-    Waits ``wait_s`` seconds, then raises a FleetError that names the holder's process and purpose. Yields the lock's
-    descriptor: a child that inherits it keeps the lock held for as long as the child lives.
-    """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        deadline = time.monotonic() + wait_s
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError as exc:
-                if exc.errno not in (errno.EWOULDBLOCK, errno.EAGAIN):
-                    raise
-            if time.monotonic() >= deadline:
-                holder = os.pread(fd, 4096, 0).decode("utf-8", "replace").strip() or "unknown"
-                raise FleetError(
-                    f"{path} is locked",
-                    expected=f"a free lock within {wait_s:g} s for: {purpose}",
-                    found=f"held by {holder}",
-                    remedy="Wait for that run to end, or stop it by its process id, then run again",
-                )
-            time.sleep(0.2)
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"process {os.getpid()}: {purpose}\n".encode(), 0)
-        yield fd
-    finally:
-        os.close(fd)

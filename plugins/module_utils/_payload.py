@@ -15,9 +15,10 @@ from typing import Any
 from ansible_collections.dank.llm_fleet.plugins.module_utils._auth import read_token
 from ansible_collections.dank.llm_fleet.plugins.module_utils._download import Download
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import file_lock
 from ansible_collections.dank.llm_fleet.plugins.module_utils._http import shown_url
 from ansible_collections.dank.llm_fleet.plugins.module_utils._incoming import Incoming, Tuning
-from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock, make_dirs
+from ansible_collections.dank.llm_fleet.plugins.module_utils._io import make_dirs
 from ansible_collections.dank.llm_fleet.plugins.module_utils._meter import FileState, Meter
 from ansible_collections.dank.llm_fleet.plugins.module_utils._partial import Partial
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_facts import check_room, observe, owner_of

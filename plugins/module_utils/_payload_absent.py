@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era_history import referenced_files
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock
+from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import file_lock
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_plan import LOCK, PayloadSpec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import stamp_path
 

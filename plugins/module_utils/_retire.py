@@ -12,9 +12,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock
+from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import file_lock
+from ansible_collections.dank.llm_fleet.plugins.module_utils._io import sweep
 from ansible_collections.dank.llm_fleet.plugins.module_utils._manager import Manager, account
 from ansible_collections.dank.llm_fleet.plugins.module_utils._manifest import (
+    MANIFEST,
     Item,
     Manifest,
     free_folder,
@@ -70,7 +72,8 @@ def retire(
     }
     if check_mode or not work.manifests:
         return result
-    with file_lock(host.lock_path, wait_s=10, purpose=f"retire {spec.slug}"):
+    with file_lock(host.lock_path, wait_s=10, purpose=f"retire {spec.slug}") as lock:
+        result["warnings"] += lock.warning
         work = _plan(spec, host, there)  # another run may have ended meanwhile
         for manifest in work.manifests:
             result["warnings"] += _carry_out(manifest, spec, host, there)
@@ -78,25 +81,32 @@ def retire(
 
 
 def undo(
-    spec: RetireSpec, *, check_mode: bool = False, manager: Manager | None = None, where: Places | None = None
+    spec: RetireSpec,
+    *,
+    since: str | None = None,
+    check_mode: bool = False,
+    manager: Manager | None = None,
+    where: Places | None = None,
 ) -> dict[str, Any]:
     """Put back what was retired under ``spec.slug``, enabled and running as it was before; finished or not.
 
     With names in ``spec``, only the retirements that hold one of them (each is put back whole); without, the only
     one of that slug. A file at an origin is a FleetError, and nothing is touched. What is back already is left alone
-    (``changed`` False). Returns what ``retire`` returns, with ``restored`` in the place of ``retired``.
+    (``changed`` False). With ``since`` (ISO 8601, UTC) only the retirements begun then or later, and none is no fault.
+    Returns what ``retire`` returns, with ``restored`` in the place of ``retired``.
     """
     host = manager or Manager(spec.scope, account(spec.user))
     there = where or places(spec.scope, host.who)
     if not check_mode:
         _wake(host, spec)
-    chosen = _choose(spec, host)
+    chosen = _choose(spec, host, since)
     result = _told(chosen, "restored", (), host)
     result["restored"] = {item.name: manifest.folder for manifest in chosen for item in manifest.items}
     if check_mode or not chosen:
         return result
-    with file_lock(host.lock_path, wait_s=10, purpose=f"restore {spec.slug}"):
-        for manifest in _choose(spec, host):
+    with file_lock(host.lock_path, wait_s=10, purpose=f"restore {spec.slug}") as lock:
+        result["warnings"] += lock.warning
+        for manifest in _choose(spec, host, since):
             _put_back(manifest, spec, host, there)
     return result
 
@@ -166,6 +176,7 @@ def _resumed(manifest: Manifest, found: Sequence[Item]) -> Manifest:
 def _carry_out(manifest: Manifest, spec: RetireSpec, host: Manager, there: Places) -> list[str]:
     """Write the intent, then stop and move item by item; returns warnings."""
     make_folder(manifest.folder, spec.scope, host.who)
+    sweep(os.path.join(manifest.folder, MANIFEST))
     manifest = manifest.at("begun", _now())
     save(manifest)
     for number, item in enumerate(manifest.items):
@@ -208,13 +219,15 @@ def _stop_or_tell(manifest: Manifest, number: int, spec: RetireSpec, host: Manag
     )
 
 
-def _choose(spec: RetireSpec, host: Manager) -> tuple[Manifest, ...]:
+def _choose(spec: RetireSpec, host: Manager, since: str | None) -> tuple[Manifest, ...]:
     """The retirements to put back, the newest first; a FleetError where there is none or the choice is not clear."""
     known = load_all(trash_of(host.who), spec.slug, spec.scope, host.who)
+    if since is not None:
+        known = [one for one in known if one.times.get("begun", "") >= since]
     asked = set(spec.named(host.who.home))
     fitting = [one for one in known if not asked or asked & {item.key for item in one.items}]
     missing = asked - {item.key for manifest in fitting for item in manifest.items}
-    if not fitting or missing:
+    if since is None and (not fitting or missing):
         raise FleetError(
             f"nothing of the sort was retired under the slug {spec.slug}",
             expected=f"{', '.join(sorted(name for _kind, name in missing)) or 'a manifest'} in {trash_of(host.who)}",

@@ -14,6 +14,7 @@ from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc
 from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api, Response
+from ansible_collections.dank.llm_fleet.plugins.module_utils._build_id import build_id
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era, sha256_text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_optional
@@ -70,6 +71,7 @@ class Observed:
     health: str
     props: Mapping[str, Any]
     strange_files: tuple[str, ...] = ()  # payload files that are others than those the process has read, with why
+    build_id: str | None = None  # of the running program
 
 
 def pad256(n: int) -> int:
@@ -155,6 +157,7 @@ def observe(unit: str, unit_path: str, env_path: str, api: Api, files: Sequence[
     argv: tuple[str, ...] = ()
     environ: dict[str, str] = {}
     strange: tuple[str, ...] = ()
+    build = None
     if state.main_pid:
         try:
             exe, argv, environ = (
@@ -162,6 +165,7 @@ def observe(unit: str, unit_path: str, env_path: str, api: Api, files: Sequence[
                 tuple(_proc.cmdline(state.main_pid)),
                 _proc.environ(state.main_pid),
             )
+            build = _build_of(state.main_pid)
             started = time.time() - (time.clock_gettime(time.CLOCK_MONOTONIC) - state.active_since_us / 1e6)
             strange = strange_files(files, _proc.deleted_mappings(state.main_pid), started)
         except (FileNotFoundError, ProcessLookupError):
@@ -175,7 +179,16 @@ def observe(unit: str, unit_path: str, env_path: str, api: Api, files: Sequence[
         if answer.status == 200:
             told = api.get("/props")
             props = _props_of(told)
-    return Observed(state, _text_of(unit_path), _text_of(env_path), exe, argv, environ, owners, health, props, strange)
+    return Observed(
+        state, _text_of(unit_path), _text_of(env_path), exe, argv, environ, owners, health, props, strange, build
+    )
+
+
+def _build_of(pid: int) -> str | None:
+    try:
+        return build_id(f"/proc/{pid}/exe")
+    except FleetError as exc:
+        return exc.message  # a look never breaks off here
 
 
 def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequence[str] = ()) -> list[Link]:
@@ -190,6 +203,7 @@ def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequenc
     untold = seen.props.get("error", "(not told)")
     settings = seen.props.get("default_generation_settings")
     n_ctx = settings.get("n_ctx", untold) if isinstance(settings, dict) else untold
+    build = facts["runtime"].get("build_id")  # eras of older versions have none
     per_slot = pad256(int(env["CTX_SIZE"]) // int(env["PARALLEL"]))
     return [
         _file_link("unit file", era.blueprint.unit_text, seen.unit_text, again),
@@ -205,6 +219,7 @@ def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequenc
         Link("enabled", "enabled", seen.unit.unit_file_state, again),
         Link("unit state", "active (running)", seen.unit.words, f"See journalctl -u {unit}; then run site.yml"),
         Link("program", os.path.realpath(env["SERVER_BIN"]), seen.exe, again),
+        *([Link("build id", build, seen.build_id, again)] if build else []),
         Link("arguments", list(facts["argv"]), list(seen.argv), again),
         _keys_link("environment", {**env, ERA_VARIABLE: era.blueprint.digest}, environment, again),
         Link("strangers on the port", [], strangers, "Stop that process by its id; it is not this endpoint's"),

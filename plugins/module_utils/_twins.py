@@ -11,7 +11,7 @@ import stat
 from collections.abc import Sequence
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock
+from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import file_lock
 from ansible_collections.dank.llm_fleet.plugins.module_utils._partial import Partial
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_plan import LOCK, FileSpec, Owner, PayloadSpec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import (

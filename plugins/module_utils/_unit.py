@@ -33,11 +33,12 @@ class UnitSpec:
     timeout_stop_s: int = 180
     vendor: str = ""
     api_key_file: str = ""
+    unit: str = ""  # another name than the endpoint's
 
     @property
     def credential(self) -> str:
         """Where the server finds its API key: systemd hands the file of root's over, readable for this unit alone."""
-        return f"/run/credentials/{self.endpoint}.service/api-key"
+        return f"/run/credentials/{self.unit or f'{self.endpoint}.service'}/api-key"
 
 
 # What every engine bears; what a vendor's driver needs besides is in _OPENED.

@@ -10,8 +10,11 @@ next run waits for nobody but meets the module's lock. Variable ``llm_progress: 
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 import shlex
+import socket
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -21,8 +24,19 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible.utils.vars import merge_hash
+from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import CONTROLLER
 
-__all__ = ["Lines", "LongRunAction", "amount", "duration", "file_line", "parse_poll", "progress_line", "size"]
+__all__ = [
+    "Lines",
+    "LongRunAction",
+    "amount",
+    "controller",
+    "duration",
+    "file_line",
+    "parse_poll",
+    "progress_line",
+    "size",
+]
 
 display = Display()
 
@@ -94,6 +108,15 @@ def file_line(host: str, file: Mapping[str, Any]) -> str:
     return f"[{host}]   {file.get('name', '')}: {', '.join(parts)}"
 
 
+def controller() -> str:
+    """``user@host`` of this machine, for those who meet a lock that this run holds."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
 class Lines:
     """Decides which states become lines: each new step at once, else what moved, at most every five seconds.
 
@@ -161,10 +184,14 @@ class LongRunAction(ActionBase):
         result: dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
         asked = dict(self._task.args)
+        self._task.environment = [*(self._task.environment or []), {CONTROLLER: controller()}]
         if asked.get("plan_only"):
             return dict(merge_hash(result, self._execute_module(module_args=asked, task_vars=variables)))
         plan = self._execute_module(module_args={**asked, "plan_only": True}, task_vars=variables)
         dry = self._task.check_mode and not self.check_mode_works
+        if plan.get("failed") and plan.get("gate") and not dry:
+            # Red again in the run itself, which then leaves its record on the host.
+            return dict(merge_hash(result, self._in_background(asked, variables)))
         if plan.get("failed") or dry or not (plan.get("changed") or plan.get("work")):
             return dict(merge_hash(result, plan))
         if not plan.get("work"):

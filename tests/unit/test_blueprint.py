@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +24,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import (
     effective_env,
     find_runtime,
 )
+from ansible_collections.dank.llm_fleet.plugins.module_utils._build_id import build_id
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 
 LAUNCHER = 'printf "%s\\n" "$SERVER_BIN" --alias "$ALIAS" "--dry=$LLM_FLEET_DRY_RUN"\n'
@@ -102,6 +105,18 @@ def test_draw(declared: Declared, paths: Paths, tmp_path: Path) -> None:
     assert plan.facts["shape"]["ctx_per_slot"] == 2048
     json.dumps(plan.facts)
     assert draw(declared, paths, None) == plan
+
+
+def test_an_era_keeps_the_build_id_of_its_server(declared: Declared, paths: Paths) -> None:
+    plan = draw(declared, paths, None)
+    assert plan.facts["runtime"]["build_id"] is None  # a script has none
+    program = Path(plan.facts["env"]["SERVER_BIN"])
+    shutil.copy(os.path.realpath(sys.executable), program)
+    again = draw(declared, paths, None)
+    assert again.facts["runtime"]["build_id"] == build_id(str(program))
+    assert again.digest == plan.digest  # an era of before stays the one that is asked for
+    program.unlink()
+    assert draw(declared, paths, None).facts["runtime"]["build_id"] is None
 
 
 def other_payload(declared: Declared) -> Declared:

@@ -23,9 +23,9 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look impo
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_plan import Plan, decide
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import file_lock
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import Foretold
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
-from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines import CardLedger, Ledger
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import Verdict
 from ansible_collections.dank.llm_fleet.plugins.module_utils._replaces import frees, leaving_units, spec_of
@@ -140,13 +140,16 @@ class Host:
             plan: Blueprint, paths: Paths, _say: Any, _gates: Gates, *, timeout_s: float, rivals: Any = ()
         ) -> float:
             put(plan, paths)
-            self.done += [f"stop {rival.endpoint}" for rival in rivals]
+            for rival in rivals:
+                self.standing.discard(rival.endpoint)
+                self.done.append(f"stop {rival.endpoint}")
+            self.standing.add(paths.endpoint)
             self.done.append("restart")
             self.timeouts.append(timeout_s)
             return time.monotonic()
 
         for name, value in {
-            "draw": lambda _declared, _paths, rung: make(f"{self.tag}-{rung}" if rung else self.tag, rung=rung),
+            "draw": lambda _declared, _paths, rung: self.make(f"{self.tag}-{rung}" if rung else self.tag, rung=rung),
             "gate_fit": self.fit,
             "find_runtime": lambda _prefix, _name: self.runtime,
             "truth_of": lambda _era, _paths: (self.links, "HTTP 200"),
@@ -246,7 +249,8 @@ def test_what_does_not_fit_is_refused_before_anything_is_touched(host: Host, opt
     host.faults["fit"] = FleetError("endpoint chat does not fit card rtx")
     with pytest.raises(FleetError, match="does not fit"):
         host.run(**option)
-    assert not os.path.exists(host.paths.state)
+    assert os.path.exists(host.paths.state) is not bool(option)
+    assert option or os.listdir(host.paths.store) == ["last-run.json"]
     assert not os.path.exists(host.paths.etc)
     assert host.done == ["gate port"]
 
@@ -385,6 +389,33 @@ def test_an_era_is_restored_and_pinned(host: Host, monkeypatch: pytest.MonkeyPat
         host.run(era="nope")
 
 
+def test_a_runtime_that_was_built_anew_is_a_new_era(host: Host) -> None:
+    first = host.run()["endpoint"]["era"]
+    plain = host.make
+
+    def built(build: str | None) -> None:
+        def make(tag: str, **given: Any) -> Blueprint:
+            plan = plain(tag, **given)
+            return replace(plan, facts={**plan.facts, "runtime": {**plan.facts["runtime"], "build_id": build}})
+
+        host.make = make
+
+    built("aa")
+    assert host.run()["changed"] is False  # the era is of a version that did not know
+    host.links = [BROKEN]
+    assert host.run()["kind"] == "repair"
+    host.links = [Link("slots", 2, 2)]
+    host.tag = "two"
+    second = host.run()["endpoint"]["era"]
+    assert host.run()["changed"] is False
+    built("bb")
+    result = host.run()
+    assert (result["kind"], result["reasons"]) == ("deploy", ["the runtime was built anew"])
+    assert len({first, second, result["endpoint"]["era"]}) == 3
+    built(None)
+    assert host.run()["changed"] is False
+
+
 def test_a_restart_takes_no_proof_away(host: Host) -> None:
     host.verdicts = [Verdict("chat", "pass", "answered"), Verdict("tools", "pass", "called")]
     host.run()
@@ -485,7 +516,8 @@ def retirements(host: Host, monkeypatch: pytest.MonkeyPatch) -> list[RetireSpec]
                 raise host.faults["retire"]
         return {"actions": [] if gone else ["retire old.container"]}
 
-    def undo(spec: RetireSpec) -> dict[str, Any]:
+    def undo(spec: RetireSpec, *, since: str) -> dict[str, Any]:
+        assert since
         host.done.append("undo")
         host.ever.clear()
         if "undo" in host.faults:
@@ -628,7 +660,40 @@ def test_gates_stand_before_anything_is_touched(host: Host, check_mode: bool) ->
     with pytest.raises(FleetError, match="taken"):
         host.run(check_mode=check_mode)
     assert host.done == ["gate port"]
-    assert not os.path.exists(host.paths.store)
+    assert os.path.exists(host.paths.store) is not check_mode  # only the record, see below
+
+
+@pytest.mark.parametrize("deployed", [False, True])
+def test_a_gate_that_is_red_before_the_cut_over_leaves_its_record(host: Host, deployed: bool) -> None:
+    record = Path(host.paths.store, "last-run.json")
+    if deployed:
+        host.run()
+        host.tag = "two"
+    before = record.read_bytes() if deployed else None
+    host.faults["gate port"] = FleetError("port is taken", expected="a free one", found="pid 7", remedy="Stop it")
+    for option in ("check_mode", "plan_only"):
+        with pytest.raises(FleetError):
+            host.run(**{option: True})
+        assert (record.read_bytes() if record.exists() else None) == before
+    with pytest.raises(FleetError) as caught:
+        host.run()
+    told = json.loads(record.read_text())
+    error = {"what": "port is taken", "expected": "a free one", "found": "pid 7", "remedy": "Stop it"}
+    assert (told["kind"], told["served"], told["gate"], told["error"]) == ("deploy", False, "port", error)
+    assert (told["gates"][-1]["gate"], told["gates"][-1]["ok"], told["went_back_to"]) == ("port", False, None)
+    era = host.store.current()
+    assert told["serves"]["era"] == (era.id if era else None)
+    assert told["serves"]["truth"] == ("ok" if deployed else None)
+    assert caught.value.facts["gates"] == told["gates"]
+    assert caught.value.facts["endpoint"]["name"] == "chat"
+
+
+def test_a_run_with_nothing_to_do_leaves_no_record(host: Host) -> None:
+    host.run()
+    record = Path(host.paths.store, "last-run.json")
+    record.unlink()
+    assert host.run()["changed"] is False
+    assert not record.exists()
 
 
 def test_an_undeclared_drop_in_is_refused(host: Host) -> None:
@@ -645,7 +710,7 @@ def test_a_lock_held_by_another_run_is_named(host: Host, monkeypatch: pytest.Mon
     )
     with (
         file_lock(host.store.lock_path, wait_s=0, purpose="deploy of endpoint chat"),
-        pytest.raises(FleetError, match=r"held by process .*deploy of endpoint chat"),
+        pytest.raises(FleetError, match=r"held for deploy of endpoint chat, begun .* \(process \d+\)"),
     ):
         host.run()
     assert host.serves == ""

@@ -17,6 +17,7 @@ import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _era
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, EraStore, blueprint_digest
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._io import atomic_write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -76,6 +77,20 @@ def test_fail_records_the_reason_and_leaves_current(store: EraStore, blueprint: 
     failed = store.load(two.id)
     assert (failed.state, failed.meta["reason"]) == ("failed", "it broke")
     assert store.current() == one
+
+
+def test_an_era_whose_commit_was_killed_is_taken_up_again(store: EraStore, blueprint: Make) -> None:
+    def torn(tag: str, seconds: int) -> Era:  # certified, and the links are still the old ones
+        era = store.stage(blueprint(tag), now=NOW + timedelta(seconds=seconds))
+        atomic_write(os.path.join(era.path, "era.json"), json.dumps({**era.meta, "state": "certified"}).encode())
+        return era
+
+    first = certified(store, blueprint("one"))
+    assert store.stage(blueprint("one"), now=NOW + timedelta(seconds=2)).id != first.id  # it is the current one
+    second = torn("two", 3)
+    assert store.stage(blueprint("two"), now=NOW + timedelta(seconds=4)).id == second.id
+    certified(store, blueprint("three"), 5)
+    assert store.stage(blueprint("two"), now=NOW + timedelta(seconds=6)).id != second.id  # older than the current
 
 
 def test_a_staged_era_is_taken_up_again_and_only_that(store: EraStore, blueprint: Make) -> None:

@@ -307,6 +307,7 @@ def test_the_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_proc, "anonymous_bytes", lambda _pid: 4500 * MIB)
     with pytest.raises(FleetError, match="endpoint chat does not fit the host"):
         gate_fit(declared, None, None, Gates())
+    assert not gate_fit(declared, None, None, Gates(), required=False).told["fits"]
     assert gate_fit(declared, None, 7, Gates()).told["fits"]
 
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -171,51 +169,3 @@ def test_a_kill_in_atomic_link_leaves_the_old_link(tmp_path: Path, monkeypatch: 
             _io.atomic_link("two", str(link))
     assert os.readlink(link) == "one"
     assert os.listdir(tmp_path) == ["current"]
-
-
-def test_a_held_lock_is_refused_with_the_holder_named(tmp_path: Path) -> None:
-    path = str(tmp_path / "lock")
-    with (
-        _io.file_lock(path, wait_s=0, purpose="deploy of chat"),
-        pytest.raises(FleetError) as caught,
-        _io.file_lock(path, wait_s=0.1, purpose="another"),
-    ):
-        pass
-    assert caught.value.found == f"held by process {os.getpid()}: deploy of chat"
-    assert caught.value.expected == "a free lock within 0.1 s for: another"
-
-
-def test_the_next_holder_replaces_the_name_of_the_last(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    with _io.file_lock(str(path), wait_s=0, purpose="a rather long purpose"):
-        pass
-    with _io.file_lock(str(path), wait_s=0, purpose="short"):
-        assert path.read_text() == f"process {os.getpid()}: short\n"
-
-
-def test_the_kernel_frees_the_lock_of_a_killed_process(tmp_path: Path) -> None:
-    path = str(tmp_path / "lock")
-    code = (
-        "import sys, time\n"
-        "from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock\n"
-        "with file_lock(sys.argv[1], wait_s=0, purpose='child'):\n"
-        "    print('held', flush=True)\n"
-        "    time.sleep(60)\n"
-    )
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE, env=env) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"held\n"
-        with pytest.raises(FleetError, match=f"process {child.pid}: child"), _io.file_lock(path, wait_s=0, purpose="x"):
-            pass
-        child.kill()
-    with _io.file_lock(path, wait_s=1, purpose="x"):
-        pass
-
-
-def test_a_lock_is_freed_when_its_holder_raises(tmp_path: Path) -> None:
-    path = str(tmp_path / "lock")
-    with pytest.raises(ZeroDivisionError), _io.file_lock(path, wait_s=0, purpose="x"):
-        raise ZeroDivisionError
-    with _io.file_lock(path, wait_s=0, purpose="y"):
-        pass

@@ -12,13 +12,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import CONTROLLER
 from ansible_collections.dank.llm_fleet.plugins.plugin_utils._longrun import (
     Lines,
     LongRunAction,
     amount,
+    controller,
     duration,
     file_line,
     parse_poll,
@@ -256,6 +259,7 @@ def test_the_build_outlives_its_controller_and_the_next_run_meets_the_lock(engin
     first.kill()
     out, _err, result = result_of(play(engine, cmake=cmake))
     assert "FAILED!" in out and "is locked" in result["msg"] and "runtime_build of tiny" in result["msg"]
+    assert f" by {controller()} (process " in result["msg"]
     end = time.monotonic() + 120
     while not (engine / "runtimes" / "tiny").exists():
         assert time.monotonic() < end
@@ -287,3 +291,32 @@ def test_the_look_does_not_take_itself_for_the_job(tmp_path):
         it.communicate(b"\n")
     (tmp_path / "async dir" / job).write_text('{"changed": true}')
     assert look_at(tmp_path, job) == (None, True, False)
+
+
+@pytest.mark.parametrize(
+    ("plan", "check_mode", "ran"),
+    [
+        ({"failed": True, "gate": "port"}, False, True),  # the run itself leaves the record of the red gate
+        ({"failed": True, "gate": "port"}, True, False),
+        ({"failed": True}, False, False),
+        ({"changed": True, "work": True}, False, True),
+        ({"changed": False}, False, False),
+    ],
+)
+def test_a_red_gate_is_run_into_for_its_record(monkeypatch, plan, check_mode, ran):
+    monkeypatch.setattr("ansible.plugins.action.ActionBase.run", lambda _self, _tmp, _vars: {})
+    action = LongRunAction.__new__(LongRunAction)
+    action._task = SimpleNamespace(args={"name": "x"}, environment=[{"A": "1"}], check_mode=check_mode)
+    called = []
+
+    def module(module_args, task_vars):
+        called.append(module_args.get("plan_only"))
+        return dict(plan)
+
+    action._execute_module = module
+    action._in_background = lambda args, _vars: called.append("background") or {"msg": "done"}
+    result = action.run(None, {})
+    assert called == [True, *(["background"] if ran else [])]
+    assert result.get("msg") == ("done" if ran else None)
+    assert action._task.environment == [{"A": "1"}, {CONTROLLER: controller()}]
+    assert "@" in controller()

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _payload, _payload_facts, _payload_read, _verify
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import file_lock
 from ansible_collections.dank.llm_fleet.plugins.module_utils._http import strong_validator
 from ansible_collections.dank.llm_fleet.plugins.module_utils._incoming import Tuning, source_key
-from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock
 from ansible_collections.dank.llm_fleet.plugins.module_utils._partial import Partial
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload import ensure
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_plan import FileFacts, Owner, PayloadSpec, plan

@@ -221,6 +221,24 @@ def test_the_same_slug_for_other_things_is_kept_apart(box: Box) -> None:
     assert box.undo(box.spec())["restored"] == {"old.service": str(box.folder())}
 
 
+def test_only_what_was_retired_since_comes_back(box: Box) -> None:
+    """A deploy that fails puts back what it retired itself, not what one before had."""
+    box.retire(box.spec(units=["old"]))
+    manifest = box.folder() / "manifest.json"
+    value = json.loads(manifest.read_text())
+    value["times"]["begun"] = "2026-01-01T00:00:00+00:00"
+    manifest.write_text(json.dumps(value))
+    since = "2026-01-01T00:00:01+00:00"
+    named = {"units": ["old"], "quadlets": ["b.container"]}
+    assert box.undo(box.spec(**named), since=since)["restored"] == {}  # refused before anything moved: nothing is owed
+    box.put("etc/systemd/system/old.service", "[Service]\nExecStart=/opt/newer\n")
+    box.retire(box.spec(units=["old"]))
+    told = box.undo(box.spec(**named), since=since)
+    assert told["restored"] == {"old.service": f"{box.folder()}-2"}
+    assert "newer" in (box.units / "old.service").read_text()
+    assert box.manifest()["state"] == "retired"
+
+
 def test_a_folder_made_by_hand_is_left_alone(box: Box) -> None:
     box.folder().mkdir(parents=True)
     (box.folder() / "note").write_text("mine")

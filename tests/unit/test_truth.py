@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _truth
 from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
+from ansible_collections.dank.llm_fleet.plugins.module_utils._build_id import build_id
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era
+from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import UnitState
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, Observed, chain, first_broken, pad256
 from conftest import Served
@@ -147,6 +149,19 @@ def test_a_link_broken_alone_is_named(era: Era, name: str, change: Callable[[Obs
         assert broken.found == found
 
 
+def test_another_build_at_the_same_path_is_broken(era: Era) -> None:
+    assert "build id" not in {link.name for link in links_of(era, healthy(era))}  # of a version that did not know
+    facts = era.blueprint.facts
+    known = replace(
+        era, blueprint=replace(era.blueprint, facts={**facts, "runtime": {**facts["runtime"], "build_id": "aa11"}})
+    )
+    assert first_broken(links_of(known, replace(healthy(era), build_id="aa11"))) is None
+    for found in ("bb22", None):
+        broken = first_broken(links_of(known, replace(healthy(era), build_id=found)))
+        assert broken is not None
+        assert (broken.name, broken.expected, broken.found) == ("build id", "aa11", found)
+
+
 def test_every_link_has_a_case(era: Era) -> None:
     assert {name for name, _change, _found in BROKEN} == {link.name for link in links_of(era, healthy(era))}
 
@@ -211,10 +226,21 @@ def test_observe(looked: Callable[[], Observed], served: Served) -> None:
     seen = looked()
     assert (seen.unit_text, seen.env_text) == ("u", "e")
     assert seen.exe == os.path.realpath("/proc/self/exe")
+    assert seen.build_id == build_id(seen.exe)
     assert list(seen.argv) == Path("/proc/self/cmdline").read_text().split("\0")[:-1]
     assert seen.environ["PATH"]
     assert [pid for pid, _unit, _command in seen.owners] == [os.getpid()]
     assert (seen.health, seen.props) == ("HTTP 200", PROPS)
+
+
+def test_a_program_that_cannot_be_read_is_told_and_never_raised(
+    looked: Callable[[], Observed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(path: str) -> str:
+        raise FleetError(f"{path} is damaged")
+
+    monkeypatch.setattr(_truth, "build_id", damaged)
+    assert looked().build_id == f"/proc/{os.getpid()}/exe is damaged."
 
 
 def test_observe_without_files(looked: Callable[[], Observed], tmp_path: Path) -> None:
