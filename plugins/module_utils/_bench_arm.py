@@ -1,7 +1,11 @@
 # Copyright (c) 2026 The llm_fleet engineers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""In production's place for a while: the endpoint stands still, and a transient unit runs what a bench needs."""
+"""In production's place for a while: the endpoint stands still, and a transient unit runs what a bench needs.
+
+As in a trial a guard stands for the whole time (see ``_trial_unit``): whatever ends it, be it that this process is
+killed, has systemd start the endpoint again.
+"""
 
 from __future__ import annotations
 
@@ -11,131 +15,148 @@ from contextlib import contextmanager
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec, _systemd
+from ansible_collections.dank.llm_fleet.plugins.module_utils._api import api_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths, dry_run
-from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import api_of, await_health
+from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import await_health
 from ansible_collections.dank.llm_fleet.plugins.module_utils._drain import drain
-from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era
+from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._run import Completed, run
+from ansible_collections.dank.llm_fleet.plugins.module_utils._trial_unit import (
+    TrialPaths,
+    guard_command,
+    service_properties,
+)
 
-__all__ = ["arm_env", "bench_unit", "run_in_unit", "served", "service_properties", "stood_still", "transient_argv"]
+__all__ = ["BenchPaths", "arm_env", "run_in_unit", "served", "stood_still", "transient_argv"]
 
-# Of a unit's [Service] these are the bench's own: what runs, from which lines, and that nothing brings it back.
-_OURS = ("Type", "EnvironmentFile", "ExecStart", "Restart", "RestartPreventExitStatus", "RestartSec", "Environment")
+# Of the unit's [Service]: what a bench runs has its own type and arguments, and reads no env file.
+_OURS = ("Type=", "EnvironmentFile=", "Environment=LLM_FLEET_")
 _PASSED = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 _SLACK_S = 30
 
 
-def bench_unit(paths: Paths) -> str:
-    """The transient unit's name."""
-    return f"{paths.endpoint}-bench.service"
+class BenchPaths(TrialPaths):
+    """Where what a bench runs lies; ``unit`` is its transient unit, ``guard`` stands for the whole bench."""
+
+    @property
+    def run_name(self) -> str:
+        """The guard's name without its suffix."""
+        return f"llm-fleet-bench-{self.endpoint}-{self.trial}"
 
 
-def service_properties(unit_text: str) -> list[str]:
-    """The lines of [Service] that a transient unit takes over: user, limits, sandbox, devices, the key's credential."""
-    section = unit_text.partition("[Service]\n")[2].partition("\n[")[0]
-    lines = [line for line in section.splitlines() if line and line.partition("=")[0] not in _OURS]
-    caches = [line for line in section.splitlines() if line.startswith("Environment=") and "CACHE" in line]
-    return [*lines, *caches]
+def transient_argv(
+    era: Era, place: TrialPaths, limit_s: float, options: Sequence[str], argv: Sequence[str]
+) -> list[str]:
+    """``systemd-run`` for ``argv`` under the era's own limits (``LimitMEMLOCK`` among them), user and sandbox.
 
-
-def transient_argv(era: Era, paths: Paths, limit_s: float, options: Sequence[str], argv: Sequence[str]) -> list[str]:
-    """``systemd-run`` for ``argv`` under the era's own limits (``LimitMEMLOCK`` among them) and sandbox.
-
-    Production's start ends it (``Conflicts=``), and so does ``limit_s``: it never stays in production's place.
+    It ends with the guard and after ``limit_s``, and never runs beside the endpoint.
     """
-    env = era.blueprint.facts["env"]
+    env, unit = era.blueprint.facts["env"], f"{place.endpoint}.service"
     properties = [
-        *service_properties(era.blueprint.unit_text),
+        *(line for line in service_properties(era.blueprint.unit_text) if not line.startswith(_OURS)),
         *(f"Environment={key}={env[key]}" for key in _PASSED if key in env),
-        f"Conflicts={paths.unit}",
+        f"BindsTo={place.guard}",
+        f"After={place.guard} {unit}",
+        f"Conflicts={unit}",
         f"RuntimeMaxSec={limit_s:g}",
+        "OOMScoreAdjust=1000",
     ]
-    settings = [word for line in properties for word in ("-p", line)]
-    return ["systemd-run", "--quiet", "--collect", f"--unit={bench_unit(paths)}", *options, *settings, *argv]
+    given = [f"--property={line}" for line in properties]
+    return ["systemd-run", "--quiet", "--collect", f"--unit={place.unit}", *options, *given, "--", *argv]
 
 
-def arm_env(era: Era, paths: Paths, lines: Mapping[str, Any], port: int) -> dict[str, str]:
+def arm_env(era: Era, place: TrialPaths, lines: Mapping[str, Any], port: int) -> dict[str, str]:
     """The era's env with ``lines`` over it, on this host's loopback alone: clients of the endpoint do not reach it."""
     env = {**era.blueprint.facts["env"], **_envspec.normalise("llamacpp", lines)}
     env |= {"BIND_ADDR": "127.0.0.1", "LISTEN_PORT": str(port)}
-    own = f"/run/credentials/{paths.unit}/"
+    own = f"/run/credentials/{place.endpoint}.service/"
     if env.get("API_KEY_FILE", "").startswith(own):
-        env["API_KEY_FILE"] = f"/run/credentials/{bench_unit(paths)}/{env['API_KEY_FILE'].removeprefix(own)}"
+        env["API_KEY_FILE"] = f"/run/credentials/{place.unit}/{env['API_KEY_FILE'].removeprefix(own)}"
     problems = _envspec.check("llamacpp", env)
     if problems:
-        raise FleetError(f"the rung's lines over endpoint {paths.endpoint}: " + " ".join(problems))
+        raise FleetError(f"the rung's lines over endpoint {place.endpoint}: " + " ".join(problems))
     return env
-
-
-def _stop(paths: Paths, timeout_s: float) -> None:
-    run(["systemctl", "stop", bench_unit(paths)], timeout_s=timeout_s, check=False)  # one that has ended is gone
 
 
 @contextmanager
 def stood_still(
-    era: Era, paths: Paths, say: Callable[..., None], *, may_stop: bool, before_stop: Callable[[], None]
+    era: Era,
+    paths: Paths,
+    place: TrialPaths,
+    say: Callable[..., None],
+    *,
+    may_stop: bool,
+    before_stop: Callable[[], None],
+    limit_s: float,
 ) -> Iterator[None]:
     """The endpoint does not run in here. One that ran is stopped, if that is allowed, and serves again afterwards.
 
-    ``before_stop`` refuses where somebody is served.
+    ``before_stop`` refuses where somebody is served; after ``limit_s`` the host ends what runs in here. The caller
+    holds the endpoint's lock, for which the guard waits.
     """
     facts = era.blueprint.facts
-    timeout_s = facts["timeout_stop_s"] + _SLACK_S
+    patience_s = facts["deadline_s"] + facts["timeout_stop_s"] + _SLACK_S
     state = _systemd.show(paths.unit)
-    if state.active_state in ("inactive", "failed"):
-        yield
-        return
-    if not may_stop:
+    ran = state.active_state not in ("inactive", "failed")
+    if ran and not may_stop:
         raise FleetError(
             f"endpoint {paths.endpoint} runs",
             expected="it stopped while this bench has its cards",
             found=state.words,
             remedy="Allow it with -e stop=true: it is stopped while nobody uses it, and started again",
         )
-    before_stop()
-    say("stop what serves")
-    _systemd.stop(paths.unit, timeout_s=timeout_s)
+    if ran:
+        before_stop()
+        say("stop what serves")
+    comes_back = [paths.unit] if ran else []
+    lock = EraStore(paths.store).lock_path
+    guard = guard_command(
+        place, lock, count=1, makes_way=[paths.unit], comes_back=comes_back, limit_s=limit_s + 2 * patience_s
+    )
     try:
+        run(guard, timeout_s=patience_s)
         pids = [state.main_pid] if state.main_pid else []
-        drain(paths.endpoint, pids, int(facts["env"]["LISTEN_PORT"]), facts["cards"], deadline_s=timeout_s, say=say)
+        port = int(facts["env"]["LISTEN_PORT"])
+        drain(paths.endpoint, pids, port, facts["cards"], deadline_s=patience_s, say=say)
         yield
     finally:
-        _stop(paths, timeout_s)
-        say("start what served")
-        _systemd.start(paths.unit, timeout_s=facts["deadline_s"] + _SLACK_S)
-        await_health(paths.unit, api_of(facts["env"]), facts["deadline_s"], say, engine=facts["engine"])
+        if ran:  # this ends the guard, and with it whatever is left
+            say("start what served")
+            _systemd.start(paths.unit, timeout_s=2 * patience_s)
+            await_health(paths.unit, api_of(facts["env"]), facts["deadline_s"], say, engine=facts["engine"])
+        else:
+            run(["systemctl", "stop", place.guard], timeout_s=patience_s, check=False)  # one that has ended is gone
+        run(["systemctl", "reset-failed", place.guard], check=False)  # one whose time was over
 
 
 @contextmanager
 def served(
-    era: Era, paths: Paths, lines: Mapping[str, Any], say: Callable[..., None], *, limit_s: float
+    era: Era, place: TrialPaths, lines: Mapping[str, Any], say: Callable[..., None], *, limit_s: float
 ) -> Iterator[dict[str, str]]:
     """A server of the era's own launcher with ``lines`` over its env; yields that env. The endpoint stands still."""
     facts = era.blueprint.facts
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    env = arm_env(era, paths, lines, port)
+    env = arm_env(era, place, lines, port)
     argv = dry_run(era.blueprint.launcher_text, env)
     say("start the other arm")
-    timeout_s = facts["deadline_s"] + _SLACK_S
-    run(transient_argv(era, paths, limit_s, ["--service-type=exec"], argv), timeout_s=timeout_s)
+    patience_s = facts["deadline_s"] + _SLACK_S
+    run(transient_argv(era, place, limit_s, ["--service-type=exec"], argv), timeout_s=patience_s)
     try:
-        credential = env.get("API_KEY_FILE", "")
-        reached = {**env, "API_KEY_FILE": facts["env"]["API_KEY_FILE"]} if credential.startswith("/run/cred") else env
-        await_health(bench_unit(paths), api_of(reached), facts["deadline_s"], say, engine=facts["engine"])
-        yield reached
+        await_health(place.unit, api_of(env), facts["deadline_s"], say, engine=facts["engine"])
+        yield env
     finally:
         stop_s = facts["timeout_stop_s"] + _SLACK_S
-        _stop(paths, stop_s)
-        drain(paths.endpoint, [], port, facts["cards"], deadline_s=stop_s, say=say)
+        run(["systemctl", "stop", place.unit], timeout_s=stop_s, check=False)  # one that has ended is gone
+        drain(place.endpoint, [], port, facts["cards"], deadline_s=stop_s, say=say)
 
 
-def run_in_unit(era: Era, paths: Paths, limit_s: float, argv: Sequence[str]) -> Completed:
+def run_in_unit(era: Era, place: TrialPaths, limit_s: float, argv: Sequence[str]) -> Completed:
     """Run ``argv`` to its end in the transient unit, and return what it printed."""
-    whole = transient_argv(era, paths, limit_s, ["--wait", "--pipe"], argv)
+    whole = transient_argv(era, place, limit_s, ["--wait", "--pipe"], argv)
     try:
         return run(whole, timeout_s=limit_s + _SLACK_S, check=False)
     finally:
-        _stop(paths, _SLACK_S)
+        run(["systemctl", "stop", place.unit], timeout_s=_SLACK_S, check=False)  # one that has ended is gone

@@ -14,8 +14,14 @@ from functools import partial
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _systemd
+from ansible_collections.dank.llm_fleet.plugins.module_utils._api import api_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._bench import KINDS, Row, record
-from ansible_collections.dank.llm_fleet.plugins.module_utils._bench_arm import run_in_unit, served, stood_still
+from ansible_collections.dank.llm_fleet.plugins.module_utils._bench_arm import (
+    BenchPaths,
+    run_in_unit,
+    served,
+    stood_still,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._bench_ask import Asker, require_idle, warm_up
 from ansible_collections.dank.llm_fleet.plugins.module_utils._bench_batch import (
     bench_batches,
@@ -38,11 +44,11 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._bench_store import
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._bench_turns import bench_turns, cells_of_turns
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
-from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import api_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_ask import Target
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_declare import declare
+from ansible_collections.dank.llm_fleet.plugins.module_utils._trial_unit import TrialPaths
 
 __all__ = ["Asked", "bench", "cells_of"]
 
@@ -133,19 +139,32 @@ class _Work:
         self.say("warm up")
         return warm_up(target, self.run)
 
-    def still(self) -> contextlib.AbstractContextManager[None]:
+    @property
+    def place(self) -> TrialPaths:
+        """Where what takes the endpoint's place runs."""
+        return BenchPaths.of(self.paths, self.run, 1)
+
+    def still(self, limit_s: float) -> contextlib.AbstractContextManager[None]:
         """The endpoint does not run in here."""
-        return stood_still(self.era, self.paths, self.say, may_stop=self.asked.stop, before_stop=self.idle)
+        return stood_still(
+            self.era,
+            self.paths,
+            self.place,
+            self.say,
+            may_stop=self.asked.stop,
+            before_stop=self.idle,
+            limit_s=limit_s,
+        )
 
     def spec(self, cells: Sequence[Mapping[str, Any]], rung: str) -> Generator[Row, None, None]:
         """Production with its drafters, then the rung without them in its place."""
         on = list(hear(self.asker(self.env), cells, self.asked.repetitions))
         lines = self.asked.rungs[rung]
-        limit_s = self.era.blueprint.facts["deadline_s"] + self.asked.timeout_s * len(cells)
+        limit_s = self.era.blueprint.facts["deadline_s"] + self.asked.timeout_s * len(cells) * self.asked.repetitions
         off: list[Heard] = []
-        with self.still():
+        with self.still(limit_s):
             try:
-                with served(self.era, self.paths, lines, self.say, limit_s=limit_s) as env:
+                with served(self.era, self.place, lines, self.say, limit_s=limit_s) as env:
                     off = list(hear(self.asker(env), cells, self.asked.repetitions))
             except FleetError as exc:  # what was measured with drafters stands
                 off = [Heard({}, error=exc.message)] * len(cells)
@@ -155,8 +174,8 @@ class _Work:
         """llama-bench, a process a cell, with the cards to itself."""
         facts = self.era.blueprint.facts
         program = llama_bench(self.env, facts["runtime"]["name"])
-        start = partial(run_in_unit, self.era, self.paths, self.asked.timeout_s)
-        with self.still():
+        start = partial(run_in_unit, self.era, self.place, self.asked.timeout_s)
+        with self.still(self.asked.timeout_s * len(cells)):
             yield from bench_batches(program, self.env, facts["cards"], cells, self.asked.repetitions, start)
 
 

@@ -175,7 +175,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._bench_run import A
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import require_era
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import EraStore
-from ansible_collections.dank.llm_fleet.plugins.module_utils._io import file_lock
+from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import file_lock
 from ansible_collections.dank.llm_fleet.plugins.module_utils._module import run_module
 from ansible_collections.dank.llm_fleet.plugins.module_utils._progress import Progress
 
@@ -214,7 +214,10 @@ def work(module: AnsibleModule) -> dict[str, Any]:
         return {"changed": True, "work": True, "cells": cells}
     progress = Progress(given["progress_file"])
     try:
-        with file_lock(EraStore(paths.store).lock_path, wait_s=5, purpose=f"bench of endpoint {given['name']}"):
+        purpose = f"bench of endpoint {given['name']}"
+        with file_lock(EraStore(paths.store).lock_path, wait_s=5, purpose=purpose) as held:
+            for warning in held.warning:
+                module.warn(warning)
             told = bench(
                 asked, era, paths, lambda step, seconds=0: progress.update(step, done=seconds, force=not seconds)
             )

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _bench_arm
 from ansible_collections.dank.llm_fleet.plugins.module_utils._bench_arm import (
+    BenchPaths,
     arm_env,
-    service_properties,
     stood_still,
     transient_argv,
 )
@@ -35,6 +35,8 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import Flee
 from ansible_collections.dank.llm_fleet.plugins.module_utils._run import Completed
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import UnitSpec, render
 
+PLACE = BenchPaths.of(Paths("chat"), "abc", 1)
+GUARD, UNIT = "llm-fleet-bench-chat-abc.service", "llm-fleet-bench-chat-abc-1.service"
 CELL = {"batch": 2048, "ubatch": 512, "prompt": 512, "output": 128, "depth": 0}
 ENV = {"MODEL_FILE": "/m.gguf", "SERVER_BIN": "/rt/bin/llama-server"}
 CARD = {"name": "r9700-1", "vendor": "amd", "pci": "0000:03:00.0"}
@@ -155,18 +157,18 @@ def era_of(facts: dict[str, Any], **spec: Any) -> Era:
 
 def test_the_transient_unit_has_the_endpoints_limits_and_none_of_its_ways_to_come_back() -> None:
     era = era_of({"env": {"HIP_VISIBLE_DEVICES": "0,1"}}, vendor="amd", api_key_file="/etc/key")
-    kept = service_properties(era.blueprint.unit_text)
+    argv = transient_argv(era, PLACE, 60, ["--wait"], ["/rt/bin/llama-bench", "-m", "x"])
+    assert argv[:5] == ["systemd-run", "--quiet", "--collect", f"--unit={UNIT}", "--wait"]
+    assert argv[-4:] == ["--", "/rt/bin/llama-bench", "-m", "x"]
+    kept = [word.removeprefix("--property=") for word in argv[5:-4]]
     assert {"User=llm", "LimitMEMLOCK=infinity", "DeviceAllow=char-kfd rw", "LoadCredential=api-key:/etc/key"} <= {
         *kept
     }
     assert "Environment=XDG_CACHE_HOME=/var/cache/llm-fleet/chat" in kept
+    own = {"Environment=HIP_VISIBLE_DEVICES=0,1", "Conflicts=chat.service", f"BindsTo={GUARD}", "RuntimeMaxSec=60"}
+    assert own <= {*kept}
     dropped = ("Restart", "ExecStart", "EnvironmentFile", "Environment=LLM", "Type", "WantedBy", "[")
     assert [line for line in kept if line.startswith(dropped)] == []
-    argv = transient_argv(era, Paths("chat"), 60, ["--wait"], ["/rt/bin/llama-bench", "-m", "x"])
-    assert argv[:5] == ["systemd-run", "--quiet", "--collect", "--unit=chat-bench.service", "--wait"]
-    assert argv[-3:] == ["/rt/bin/llama-bench", "-m", "x"]
-    for line in ("Environment=HIP_VISIBLE_DEVICES=0,1", "Conflicts=chat.service", "RuntimeMaxSec=60"):
-        assert argv[argv.index(line) - 1] == "-p"
 
 
 def test_the_other_arm_is_reached_from_its_host_alone() -> None:
@@ -182,18 +184,18 @@ def test_the_other_arm_is_reached_from_its_host_alone() -> None:
         "SPEC_NGRAM_N_MAX": "64",
         "API_KEY_FILE": "/run/credentials/chat.service/api-key",
     }
-    told = arm_env(era_of({"env": env}), Paths("chat"), {"SPEC_TYPE": "none"}, 4711)
+    told = arm_env(era_of({"env": env}), PLACE, {"SPEC_TYPE": "none"}, 4711)
     assert told == {
         **env,
         "BIND_ADDR": "127.0.0.1",
         "LISTEN_PORT": "4711",
         "SPEC_TYPE": "none",
-        "API_KEY_FILE": "/run/credentials/chat-bench.service/api-key",
+        "API_KEY_FILE": "/run/credentials/llm-fleet-bench-chat-abc-1.service/api-key",
     }
     with pytest.raises(FleetError, match=r"the rung's lines over endpoint chat: .*divisible"):
-        arm_env(era_of({"env": env}), Paths("chat"), {"PARALLEL": 3}, 4711)
+        arm_env(era_of({"env": env}), PLACE, {"PARALLEL": 3}, 4711)
     with pytest.raises(FleetError, match="SPEC_TIPE is no key"):
-        arm_env(era_of({"env": env}), Paths("chat"), {"SPEC_TIPE": "none"}, 4711)
+        arm_env(era_of({"env": env}), PLACE, {"SPEC_TIPE": "none"}, 4711)
 
 
 class Host:
@@ -205,9 +207,16 @@ class Host:
         monkeypatch.setattr(_bench_arm._systemd, "show", lambda _unit: state)
         monkeypatch.setattr(_bench_arm._systemd, "stop", lambda unit, **_o: self.did.append(f"stop {unit}"))
         monkeypatch.setattr(_bench_arm._systemd, "start", lambda unit, **_o: self.did.append(f"start {unit}"))
-        monkeypatch.setattr(_bench_arm, "run", lambda argv, **_o: self.did.append(" ".join(argv[1:])))
+        monkeypatch.setattr(_bench_arm, "run", lambda argv, **_o: self.ran(argv))
         monkeypatch.setattr(_bench_arm, "drain", lambda *_a, **_o: self.did.append("drain"))
         monkeypatch.setattr(_bench_arm, "await_health", lambda unit, *_a, **_o: self.did.append(f"healthy {unit}"))
+
+    def ran(self, argv: Sequence[str]) -> None:
+        if argv[0] == "systemctl":
+            self.did.append(" ".join(argv[1:]))
+        else:
+            back = [word.partition("=")[2] for word in argv if word.startswith("--property=OnFailure=")]
+            self.did.append(f"guard {back or 'alone'}")
 
     def still(self, *, may_stop: bool, busy: bool = False) -> Any:
         facts = {"engine": "llamacpp", "env": {"LISTEN_PORT": "1"}, "cards": [], "timeout_stop_s": 1, "deadline_s": 1}
@@ -218,12 +227,12 @@ class Host:
                 raise FleetError("endpoint chat is at work")
 
         say = lambda *_words: None  # noqa: E731
-        return stood_still(era_of(facts), Paths("chat"), say, may_stop=may_stop, before_stop=idle)
+        return stood_still(era_of(facts), Paths("chat"), PLACE, say, may_stop=may_stop, before_stop=idle, limit_s=9)
 
 
 AROUND = (
-    ["idle?", "stop chat.service", "drain"],
-    ["stop chat-bench.service", "start chat.service", "healthy chat.service"],
+    ["idle?", "guard ['OnFailure=chat.service']", "drain"],
+    ["start chat.service", "healthy chat.service", f"reset-failed {GUARD}"],
 )
 
 
@@ -259,4 +268,4 @@ def test_what_stood_still_goes_on_standing(monkeypatch: pytest.MonkeyPatch, acti
     host = Host(monkeypatch, active)
     with host.still(may_stop=False):
         pass
-    assert host.did == []
+    assert host.did == ["guard alone", "drain", f"stop {GUARD}", f"reset-failed {GUARD}"]

@@ -36,8 +36,10 @@ class Bench:
         monkeypatch.setattr(_bench_run._systemd, "show", lambda _unit: self.state)
 
         @contextlib.contextmanager
-        def stood_still(*_given: Any, may_stop: bool, before_stop: Callable[[], None]) -> Iterator[None]:
-            assert may_stop
+        def stood_still(
+            *_given: Any, may_stop: bool, before_stop: Callable[[], None], limit_s: float
+        ) -> Iterator[None]:
+            assert may_stop and limit_s >= 5
             before_stop()
             self.still.append("stopped")
             try:
@@ -168,7 +170,7 @@ def test_turns(endpoint: Bench) -> None:
 
 def other_arm(endpoint: Bench, monkeypatch: pytest.MonkeyPatch, enter: Callable[[], None]) -> None:
     @contextlib.contextmanager
-    def served(_era: Era, _paths: Paths, lines: Any, *_given: Any, **_options: Any) -> Iterator[dict[str, str]]:
+    def served(_era: Era, _place: Paths, lines: Any, *_given: Any, **_options: Any) -> Iterator[dict[str, str]]:
         assert dict(lines) == {"SPEC_TYPE": "none"} and endpoint.still == ["stopped"]
         enter()
         yield endpoint.era.blueprint.facts["env"]
@@ -237,7 +239,7 @@ def test_batches(endpoint: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     program = Path(endpoint.era.blueprint.facts["env"]["SERVER_BIN"]).with_name("llama-bench")
     program.touch(mode=0o755)
 
-    def start(_era: Era, _paths: Paths, limit_s: float, argv: list[str]) -> Completed:
+    def start(_era: Era, _place: Paths, limit_s: float, argv: list[str]) -> Completed:
         assert endpoint.still == ["stopped"] and limit_s == 5 and argv[0] == str(program)
         if "1024" in argv:
             return Completed(tuple(argv), 1, "", "out of memory")

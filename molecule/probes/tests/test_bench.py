@@ -42,7 +42,7 @@ def failed_words(fleet, **options):
 
 def serves_as_before(fleet):
     """The unit runs, nothing of the bench does, and the truth holds."""
-    fleet.run("! systemctl is-active --quiet toy-whole-bench.service")
+    assert fleet.run("systemctl list-units --plain --no-legend --all 'llm-fleet-bench-*'") == ""
     assert fleet.start()["ActiveState"] == "active"
     fleet.module("dank.llm_fleet.endpoint_truth", name=fleet.endpoint)
 
