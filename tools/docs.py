@@ -17,6 +17,7 @@ import os
 import re
 import subprocess
 import sys
+import types
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -249,6 +250,84 @@ def gates_page() -> str:
     )
 
 
+_THEN = {
+    "stays": "what served, untouched",
+    "back": "the last certified era, started again",
+    "nothing": "nothing: a first deploy, taken away again",
+    "repaired": "healed by the next run of `site.yml`",
+    "refused": "as found; the next run of `site.yml` is red at the gate {refused_by} until the fault is taken away",
+}
+
+
+def faults_page() -> str:
+    """The faults that the scenario of that name injects, with the seconds that it measured last."""
+    folder = ROOT / "molecule" / "faults" / "data"
+    faults = yaml.safe_load((folder / "faults.yml").read_text(encoding="utf-8"))
+    measured = yaml.safe_load((folder / "measured.yml").read_text(encoding="utf-8"))
+    seconds = measured["seconds"]
+    differing = {each["id"] for each in faults} ^ set(seconds)
+    if differing:
+        raise SystemExit(
+            f"error: molecule/faults/data/measured.yml lacks, or has too many: {', '.join(sorted(differing))}. "
+            "Run LLM_FLEET_RECORD=1 molecule test -s faults"
+        )
+    links = [each for each in faults if "link" in each]
+    first = [each for each in faults if each.get("second") and each["then"] == "nothing"]
+    before = [each for each in faults if each not in links and each["then"] == "stays"]
+    after = [each for each in faults if each not in links and each["then"] == "back"]
+
+    def rows(chosen: Sequence[Mapping[str, Any]]) -> str:
+        told = []
+        for each in chosen:
+            gate = f"`{each['link']}`" if "link" in each else each.get("gate") or f"({each['by']})"
+            says = ", ".join(f"`{words}`" for words in each["says"])
+            then = _THEN[each["then"]].format_map(each)
+            told.append([each["fault"], gate, says, then, f"{seconds[each['id']]:.1f}"])
+        column = "Link of truth" if chosen is links else "Gate"
+        return table(("Fault", column, "The message has", "What serves then", "Seconds"), told)
+
+    return "\n".join(
+        [
+            NOTE,
+            "# Faults\n",
+            f"{len(faults)} faults are injected into a real systemd host with a real `llama-server` and a small model "
+            "by `molecule test -s faults`. Each must be caught where the table says, with a message that has these "
+            "words, and afterwards the endpoint must be whole and its model answer.\n",
+            "Seconds are those from the beginning of the module's run on the host until the fault is known, measured "
+            f"on {measured['at']} on two cores that were busy otherwise; a playbook adds its own. What to do: [read a "
+            "failed gate](../how-to/read-a-failed-gate.md).\n",
+            "## Before the cut-over\n",
+            "A name in brackets is no gate: the run ends before it comes to the gates.\n",
+            rows(before),
+            "## At the cut-over and after it\n",
+            rows(after),
+            "## At a first deploy\n",
+            rows(first),
+            "## While it serves\n",
+            "Found by `verify.yml`, and by the next run of `site.yml`.\n",
+            rows(links),
+        ]
+    )
+
+
+def shim_page() -> str:
+    """The laws of the docker shim, from itself."""
+    path = ROOT / "roles/r9v/files/docker"  # a program, and no module that could be imported
+    shim = types.ModuleType("docker_shim")
+    sys.modules["docker_shim"] = shim
+    exec(compile(path.read_text(encoding="utf-8"), path, "exec"), shim.__dict__)
+    return "\n".join(
+        [
+            NOTE,
+            "# The docker shim's laws\n",
+            "What docker does, what podman 5.4 does, and what the shim does. `docker shim --laws` prints this, "
+            f"`{shim.OFF_VARIABLE}=law,law` leaves laws out. "
+            "How to: [use the docker shim](../how-to/use-the-docker-shim.md).\n",
+            table(("Law", "docker", "podman", "The shim"), shim.laws_table()),
+        ]
+    )
+
+
 def inventory_page() -> str:
     """The four dictionaries, from the schema."""
     schema = _inventory_schema
@@ -263,6 +342,10 @@ def inventory_page() -> str:
         "## llm_runtimes\n",
         "Name of the runtime to:\n",
         field_table("RUNTIME", schema.RUNTIME),
+        "### toolkit\n",
+        field_table("TOOLKIT", schema.TOOLKIT),
+        "### proof\n",
+        field_table("PROOF", schema.PROOF),
         "### source\n",
         "Has a `kind`, and the keys of that kind:\n",
     ]
@@ -346,9 +429,11 @@ def generated() -> tuple[dict[str, str], dict[str, str]]:
     known = dump()
     pages = {
         f"{REFERENCE}/env-keys.md": env_page(),
+        f"{REFERENCE}/faults.md": faults_page(),
         f"{REFERENCE}/gates.md": gates_page(),
         f"{REFERENCE}/inventory.md": inventory_page(),
         f"{REFERENCE}/playbooks.md": playbooks_page(),
+        f"{REFERENCE}/shim.md": shim_page(),
     }
     folders = {"module": "modules", "role": "roles", "filter": "plugins", "callback": "plugins"}
     for kind, folder in folders.items():
@@ -363,7 +448,9 @@ def generated() -> tuple[dict[str, str], dict[str, str]]:
         "# Reference\n",
         "- [Inventory](inventory.md): the four dictionaries\n"
         "- [Gates](gates.md): what a deploy has to pass\n"
-        "- [Env keys](env-keys.md): what an endpoint's `env:` may hold\n",
+        "- [Faults](faults.md): which are injected in the tests, and where each is caught\n"
+        "- [Env keys](env-keys.md): what an endpoint's `env:` may hold\n"
+        "- [Docker shim](shim.md): what it makes of docker's calls\n",
         "## Playbooks\n",
         table(("Playbook", "What it does"), books),
         "## Roles\n",

@@ -91,13 +91,14 @@ class Fleet:
         values: dict[str, Any] = json.loads(done.stdout)
         return values
 
+    def ssh(self) -> list[str]:
+        """The words that a command line on the host begins with."""
+        cache = os.environ.get("LLM_FLEET_CACHE", os.path.expanduser("~/.cache/llm-fleet"))
+        return ["ssh", "-F", f"{cache}/testhosts/ssh_config", self.host]
+
     def run(self, command: str, *, check: bool = True) -> str:
         """Run a shell command on the host by ssh and return what it printed."""
-        cache = os.environ.get("LLM_FLEET_CACHE", os.path.expanduser("~/.cache/llm-fleet"))
-        done = subprocess.run(
-            ["ssh", "-F", f"{cache}/testhosts/ssh_config", self.host, command],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = subprocess.run([*self.ssh(), command], capture_output=True, text=True, check=False)
         assert not check or done.returncode == 0, f"{command}: {done.returncode} {done.stdout} {done.stderr}"
         return done.stdout
 

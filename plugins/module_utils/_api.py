@@ -231,13 +231,17 @@ def _root(exc: BaseException) -> BaseException:
     return exc
 
 
-def api_of(env: dict[str, str]) -> Api:
-    """The endpoint as reached from its own host; the API key, if one is set, is read from its file."""
+def api_of(env: dict[str, str], *, key_needed: bool = True) -> Api:
+    """The endpoint as reached from its own host; the API key, if one is set, is read from its file.
+
+    Without ``key_needed`` a key that is not there is none: what systemd hands over is gone with the unit's end.
+    """
     address = env.get("BIND_ADDR", "127.0.0.1")
     key = None
     if env.get("API_KEY_FILE"):
         data = read_optional(env["API_KEY_FILE"])
-        if not data or not data.strip():
+        if data and data.strip():
+            key = data.split()[0].decode()
+        elif key_needed:
             raise FleetError(f"API_KEY_FILE {env['API_KEY_FILE']}", expected="a file with a key", found="none")
-        key = data.split()[0].decode()
     return Api("127.0.0.1" if address in ("0.0.0.0", "::", "") else address, int(env["LISTEN_PORT"]), key)

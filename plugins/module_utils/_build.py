@@ -9,15 +9,19 @@ import datetime
 import os
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._buildplan import (
     Plan,
     Request,
+    expected,
     installed_server,
     make_plan,
 )
+from ansible_collections.dank.llm_fleet.plugins.module_utils._bundle import bundle
+from ansible_collections.dank.llm_fleet.plugins.module_utils._can import capabilities, merged
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cmake import (
     available_bytes,
     build_env,
@@ -30,21 +34,24 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import Flee
 from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import file_lock
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import atomic_link, make_dirs
 from ansible_collections.dank.llm_fleet.plugins.module_utils._progress import Progress
-from ansible_collections.dank.llm_fleet.plugins.module_utils._run import run
+from ansible_collections.dank.llm_fleet.plugins.module_utils._proof import build_id_of, prove, require_proofs
+from ansible_collections.dank.llm_fleet.plugins.module_utils._proof_ask import home_of
+from ansible_collections.dank.llm_fleet.plugins.module_utils._proof_tree import read_cache
+from ansible_collections.dank.llm_fleet.plugins.module_utils._prune import doomed, take_away
 from ansible_collections.dank.llm_fleet.plugins.module_utils._runtime import (
-    bundle,
+    SCHEMA,
     intact,
     keep_archive,
     kept_archive,
-    prove_closure,
     read_record,
-    stated_version,
+    settle_times,
     take_archive,
     write_record,
+    write_run,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._source import obtain, source_digest
 
-__all__ = ["carry_out"]
+__all__ = ["carry_out", "prune"]
 
 _LOCK_WAIT_S = 2.0
 _ORPHANS_WAIT_S = 600.0
@@ -77,6 +84,21 @@ def carry_out(request: Request, progress: Progress, warnings: list[str]) -> tupl
     return plan, time.monotonic() - started
 
 
+def prune(request: Request, plan: Plan, keep: int | None, state_dir: str, *, dry: bool) -> list[str]:
+    """Take away older builds, all but ``keep`` and those in use (None: none at all); what went, or would go."""
+    if keep is None:
+        return []
+    if keep < 0:
+        raise FleetError("keep", expected="0 or more", found=keep)
+    if dry or not os.path.isdir(os.path.join(request.prefix, ".work")):
+        return doomed(request.prefix, request.name, keep, state_dir, plan.tree)
+    lock = os.path.join(request.prefix, ".work", f"{request.name}.lock")
+    with file_lock(lock, wait_s=_LOCK_WAIT_S, purpose=f"pruning of runtime {request.name}"):
+        gone = doomed(request.prefix, request.name, keep, state_dir, plan.tree)
+        take_away(request.prefix, gone)
+    return gone
+
+
 def _make_tree(request: Request, plan: Plan, progress: Progress, warnings: list[str]) -> Plan:
     """Unpack or build ``plan.tree``; an archive that turns out bad is a warning and then a build."""
     work = request.work(plan.digest)
@@ -105,11 +127,18 @@ def _keep(request: Request, plan: Plan, progress: Progress, warnings: list[str])
 
 
 def _mend(request: Request, plan: Plan) -> None:
-    """The short work before a link: adopt an installed runtime, or record a version declared later."""
+    """The short work before a link: adopt an installed runtime, or prove and record what was declared later."""
     if not intact(plan.tree, plan.digest):
         _adopt(request, plan)
-    elif request.version and (record := read_record(plan.tree)) and record.get("version") != request.version:
-        write_record(plan.tree, {**record, "version": request.version})
+        return
+    record = read_record(plan.tree) or {}
+    told = merged(record.get("told_can", {}), request.can)
+    record |= {"can": told, "declared_can": dict(request.can), "version": request.version or record.get("states", "")}
+    if record.get("expect") != expected(request):
+        adopted = request.source.kind == "installed"
+        root = home_of(installed_server(request), request.source.path) if adopted else plan.tree
+        record |= _proven(request, root, record["server_bin"], record.get("from_toolkit", []), root)
+    write_record(plan.tree, record)
 
 
 def _unpack_kept(request: Request, plan: Plan, staged: str, progress: Progress, warnings: list[str]) -> bool:
@@ -123,7 +152,9 @@ def _unpack_kept(request: Request, plan: Plan, staged: str, progress: Progress, 
         record = read_record(staged)
         if record is None or record.get("digest") != plan.digest:
             raise FleetError(f"{archive} holds another build", expected=plan.digest)
-        record.update(server_bin=os.path.join(plan.tree, "bin", request.server), unpacked=_now())
+        if record.get("schema") != SCHEMA:
+            raise FleetError(f"{archive} was kept by another version", expected=SCHEMA, found=record.get("schema"))
+        record.update(server_bin=os.path.join(plan.tree, "bin", request.server))
         _prove_and_publish(request, plan, staged, record)
     except FleetError as exc:
         warnings.append(f"kept build ignored, building instead: {exc.message}")
@@ -141,7 +172,7 @@ def _build(
     lock_fd: int,
 ) -> None:
     """Source, configure, compile, bundle, prove, publish; ``work`` keeps source and objects for the next try."""
-    for program in ("cmake", "ninja", "readelf", "ldd", request.cmake.get("CMAKE_CXX_COMPILER") or "c++"):
+    for program in ("cmake", "ninja", "ldd", request.cmake.get("CMAKE_CXX_COMPILER") or "c++"):
         if shutil.which(program) is None:
             raise FleetError(
                 f"{program} is not installed",
@@ -158,7 +189,7 @@ def _build(
         sink.write(f"--- {began}: {request.name} {plan.digest}\n")
     progress.update("configure", force=True)
     logged(
-        configure_argv(project, build, request.cmake, ccache=has_ccache(request.ccache_dir)),
+        configure_argv(project, build, _options(request), ccache=has_ccache(request.ccache_dir)),
         env,
         log,
         "configure",
@@ -172,28 +203,68 @@ def _build(
             f"{request.source.path} changed while it was built",
             remedy="Run again once the tree is at rest; the runtime in use is untouched",
         )
-    progress.update("prove", force=True)
-    bundle(build, request.targets, staged)
+    progress.update("bundle", force=True)
+    foreign = bundle(build, request.targets, staged, request.expect, request.toolkit)
+    shutil.copy2(log, os.path.join(staged, "build.log"))
+    server = os.path.join(staged, "bin", request.server)
+    told = capabilities(project, _cache_of(staged, server))
     record = {
-        "schema": 1,
+        "schema": SCHEMA,
         "name": request.name,
         "digest": plan.digest,
         "inputs": plan.inputs,
         "server_bin": os.path.join(plan.tree, "bin", request.server),
-        "began": began,
-        "seconds": round(time.monotonic() - clock, 1),
-        "jobs": jobs,
-        "ccache": "CCACHE_DIR" in env,
+        "from_toolkit": foreign,
+        "told_can": told,
     }
-    shutil.copy2(log, os.path.join(staged, "build.log"))
+    settle_times(staged)
+    seconds = round(time.monotonic() - clock, 1)
+    run_facts = {"began": began, "ended": _now(), "seconds": seconds, "jobs": jobs, "ccache": "CCACHE_DIR" in env}
+    write_run(staged, run_facts)
+    progress.update("prove", force=True)
     _prove_and_publish(request, plan, staged, record)
 
 
+def _options(request: Request) -> dict[str, str]:
+    """The declared options; a toolkit is where cmake looks first, and where the linker follows what libraries need."""
+    own = {}
+    if request.toolkit is not None:
+        follow = f"-Wl,-rpath-link,{os.path.join(request.toolkit.path, 'lib')}"
+        own = {"CMAKE_PREFIX_PATH": request.toolkit.path}
+        own |= {"CMAKE_EXE_LINKER_FLAGS": follow, "CMAKE_SHARED_LINKER_FLAGS": follow}
+    return own | dict(request.cmake)
+
+
+def _cache_of(tree: str, server: str) -> dict[str, str]:
+    """cmake's cache, or nothing where the build left none: the proof of it tells."""
+    try:
+        return read_cache(tree, server)[1]
+    except FleetError:
+        return {}
+
+
+def _proven(request: Request, root: str, server: str, foreign: Sequence[str], final: str) -> dict[str, Any]:
+    """What the proofs add to a record; a red one is a FleetError. Paths are told as they will be in ``final``."""
+    checks = prove(root, server, request.expect, foreign=foreign)
+    require_proofs(f"runtime {request.name} in {root}", checks)
+    rows = [check.as_dict() for check in checks]
+    for row in rows:
+        row.update({key: row[key].replace(root, final) for key in ("expected", "found") if isinstance(row[key], str)})
+    states = next(row["found"] for row in rows if row["check"] == "version")
+    return {
+        "proofs": rows,
+        "expect": expected(request),
+        "states": states,
+        "version": request.version or states,
+        "build_id": build_id_of(server),
+    }
+
+
 def _prove_and_publish(request: Request, plan: Plan, staged: str, record: dict[str, Any]) -> None:
-    """Run the staged tree's program, check its libraries, record it and give it its name by one rename."""
-    prove_closure(staged, os.path.join(request.prefix, ".work"))
-    states = stated_version(os.path.join(staged, "bin", request.server), request.version)
-    record.update(states=states, version=request.version or states, ended=_now())
+    """Prove the staged tree, record what was found and give it its name by one rename."""
+    server = os.path.join(staged, "bin", request.server)
+    record |= _proven(request, staged, server, record.get("from_toolkit", []), plan.tree)
+    record |= {"can": merged(record.get("told_can", {}), request.can), "declared_can": dict(request.can)}
     write_record(staged, record)
     if os.path.lexists(plan.tree):  # damaged, else nothing had to be made; whoever runs it keeps its open files
         os.rename(plan.tree, os.path.join(request.work(plan.digest), f"damaged-{int(time.time())}"))
@@ -207,20 +278,16 @@ def _adopt(request: Request, plan: Plan) -> None:
     shutil.rmtree(staged, ignore_errors=True)
     make_dirs(staged)
     os.symlink(request.source.path, os.path.join(staged, "origin"))
-    listing = run(["ldd", server], check=False).stdout
-    missing = [line.split("=>")[0].strip() for line in listing.splitlines() if "not found" in line]
-    if missing:
-        raise FleetError(f"{server} lacks libraries", expected="all found", found=", ".join(missing))
-    states = stated_version(server, request.version)
+    root = home_of(installed_server(request), request.source.path)
     record = {
-        "schema": 1,
+        "schema": SCHEMA,
         "name": request.name,
         "digest": plan.digest,
         "inputs": plan.inputs,
         "server_bin": server,
-        "states": states,
-        "version": request.version or states,
-        "ended": _now(),
+        "can": dict(request.can),
+        "declared_can": dict(request.can),
+        **_proven(request, root, server, [], root),
     }
     write_record(staged, record)
     shutil.rmtree(plan.tree, ignore_errors=True)

@@ -12,13 +12,15 @@ import platform
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from ansible_collections.dank.llm_fleet.plugins.module_utils._bundle import Toolkit, toolkit_version
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cmake import (
     build_env,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._proof_expect import Expect, parse_expect
 from ansible_collections.dank.llm_fleet.plugins.module_utils._run import run
 from ansible_collections.dank.llm_fleet.plugins.module_utils._runtime import (
     intact,
@@ -35,6 +37,7 @@ __all__ = [
     "describe",
     "diff_of",
     "differences",
+    "expected",
     "input_digest",
     "inputs_of",
     "installed_server",
@@ -71,6 +74,9 @@ class Request:
     prefix: str
     cache_dir: str
     ccache_dir: str
+    toolkit: Toolkit | None = None
+    expect: Expect = field(default_factory=Expect)
+    can: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def link(self) -> str:
@@ -127,20 +133,42 @@ def parse_request(given: Mapping[str, Any]) -> Request:
     for target in targets:
         if not _NAME.fullmatch(target):
             raise FleetError(f"{where}.targets", expected="names of cmake targets", found=repr(target))
+    source = parse_source(name, given.get("source") or {})
+    built = source.kind != "installed"
+    expect = parse_expect(where, given.get("arch") or "", given.get("proof") or {}, built=built)
     jobs = int(given.get("jobs") or 0)
     if jobs < 0:
         raise FleetError("jobs", expected="0 (count processors and memory) or more", found=jobs)
     return Request(
         name=name,
         version=str(given.get("version") or ""),
-        source=parse_source(name, given["source"]),
+        source=source,
         cmake=cmake,
         targets=targets,
         jobs=jobs,
         prefix=given["prefix"],
         cache_dir=given.get("cache_dir") or "",
         ccache_dir=given.get("ccache_dir") or "",
+        toolkit=_toolkit(where, given.get("toolkit") or {}),
+        expect=replace(expect, version=str(given.get("version") or ""), cmake={**cmake, **expect.cmake}),
+        can=given.get("can") or {},
     )
+
+
+def _toolkit(where: str, given: Mapping[str, Any]) -> Toolkit | None:
+    path = given.get("path")
+    if not path:
+        return None
+    if not os.path.isabs(path):
+        raise FleetError(f"{where}.toolkit.path", expected="an absolute path on the host", found=path)
+    return Toolkit(path, tuple(given.get("libs") or ()))
+
+
+def expected(request: Request) -> dict[str, Any]:
+    """The expectations as build.json keeps them; the version has a place of its own there."""
+    told = asdict(request.expect)
+    del told["version"]
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in told.items()}
 
 
 def _cmake_text(where: str, option: str, value: object) -> str:
@@ -170,6 +198,10 @@ def inputs_of(request: Request, *, compiler: str, system: str, machine: str, cpu
         "system": system,
         "machine": machine,
     }
+    if request.toolkit is not None:
+        version = toolkit_version(request.toolkit.path)
+        inputs["toolkit"] = {"path": request.toolkit.path, "version": version, "libs": list(request.toolkit.libs)}
+        inputs["device_code"] = list(request.expect.device_code)
     if request.cmake.get("GGML_NATIVE", "ON").upper() not in _FALSE:
         inputs["cpu_flags"] = cpu_flags  # native code runs only where these are
     return inputs
@@ -251,6 +283,11 @@ def make_plan(request: Request) -> Plan:
         if request.version and request.version != proven.get("version"):
             reasons = (f"declared version: {proven.get('version')} -> {request.version}",)
             return Plan("linked", digest, inputs, tree, before, reasons)
+        if proven.get("expect") != expected(request):
+            told = differences(proven.get("expect") or {}, expected(request), "proof.")
+            return Plan("linked", digest, inputs, tree, before, tuple(told))
+        if proven.get("declared_can", {}) != dict(request.can):
+            return Plan("linked", digest, inputs, tree, before, ("can: declared anew",))
         return Plan("none", digest, inputs, tree, before, ())
     if not building:
         reasons = ("no link yet",) if target is None else ("another runtime is linked, or the installed one changed",)
@@ -311,6 +348,9 @@ def describe(request: Request, plan: Plan, seconds: float = 0.0) -> dict[str, An
         "server_bin": record.get("server_bin") or _server_bin(request, plan.tree),
         "version": record.get("version") or request.version,
         "states": record.get("states", ""),
+        "build_id": record.get("build_id", ""),
+        "can": record.get("can", {}),
+        "proofs": record.get("proofs", []),
         "digest": plan.digest,
         "action": plan.action,
         "seconds": round(seconds, 1),

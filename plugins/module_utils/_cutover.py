@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,15 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import (
     run,
     select,
 )
-from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, chain, observe, payload_paths, require
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import (
+    Link,
+    Observed,
+    chain,
+    launcher_fault,
+    observe,
+    payload_paths,
+    require,
+)
 
 __all__ = [
     "Proof",
@@ -40,7 +49,9 @@ __all__ = [
     "gate_drop_ins",
     "gate_foreign",
     "gate_port",
+    "gate_shadow",
     "hold",
+    "look_at",
     "prove",
     "put_files",
     "put_launcher",
@@ -52,6 +63,7 @@ __all__ = [
 Say = Callable[..., None]  # (step, seconds in it = 0)
 _LOG_LINES = 5000  # of a start, searched for its cause; a boot at verbosity 4 writes some 300
 _LAST_WORDS = 20  # of them, shown
+_MOMENT_S = 0.5  # that systemd may take to see that a process has ended
 
 
 def gate_port(units: Collection[str], port: int, leaving: Collection[str] = ()) -> None:
@@ -79,7 +91,7 @@ def gate_port(units: Collection[str], port: int, leaving: Collection[str] = ()) 
 
 def gate_drop_ins(unit: str, state: _systemd.UnitState, declared: list[str]) -> None:
     """Refuse an undeclared drop-in before anything is touched: it would override what is deployed."""
-    strange = sorted(set(state.drop_in_paths) - set(declared))
+    strange = sorted(set(_systemd.drop_ins_of(unit, state)) - set(declared))
     if strange:
         raise FleetError(
             f"unit {unit} has a drop-in that nobody declared",
@@ -115,10 +127,27 @@ def gate_foreign(paths: Paths, staged: Mapping[str, Collection[str]], freed: Col
         )
 
 
+def gate_shadow(paths: Paths, state: _systemd.UnitState, leaving: Collection[str] = ()) -> None:
+    """Refuse a unit of the endpoint's name from another file: a quadlet's, a package's, or one that comes first.
+
+    ``leaving`` are units that will be retired first.
+    """
+    if state.fragment_path in ("", paths.unit_file) or paths.unit in leaving:
+        return
+    raise FleetError(
+        f"systemd has a unit {paths.unit} from another file",
+        expected=f"{paths.unit_file}, or no unit of that name",
+        found=state.fragment_path,
+        remedy=f"Name it under llm_endpoints.{paths.endpoint}.replaces, which retires it, or move that file away and "
+        "run systemctl daemon-reload",
+        gate="foreign files",
+    )
+
+
 def put_launcher(blueprint: Blueprint, paths: Paths) -> None:
-    """Write the launcher under its content's name; nothing runs it yet."""
+    """Write the launcher under its content's name where it is not there as it was proven; nothing runs it yet."""
     path = paths.launcher(blueprint.launcher_text)
-    if read_optional(path) != blueprint.launcher_text.encode():
+    if launcher_fault(path, blueprint.launcher_text):
         make_dirs(os.path.dirname(path))
         atomic_write(path, blueprint.launcher_text.encode(), mode=0o755)
 
@@ -127,7 +156,7 @@ def put_files(blueprint: Blueprint, paths: Paths) -> None:
     """Write launcher, env file and unit file where they are not already so, and have systemd read them."""
     put_launcher(blueprint, paths)
     for path, text in ((paths.env_file, blueprint.env_text), (paths.unit_file, blueprint.unit_text)):
-        if read_optional(path) != text.encode():
+        if os.path.islink(path) or read_optional(path) != text.encode():
             make_dirs(os.path.dirname(path))
             atomic_write(path, text.encode(), mode=0o644)
     _systemd.daemon_reload()
@@ -269,16 +298,17 @@ def prove(
     first broken link or failed probe.
     """
     facts = era.blueprint.facts
-    api = api_of(facts["env"])
     with gates.gate("health"):
+        with _alive(paths.unit, None, engine=facts["engine"], gate="health"):
+            api = api_of(facts["env"])
         before = await_health(paths.unit, api, facts["deadline_s"], say, engine=facts["engine"])
     healthy_at = time.monotonic()
     say("truth: unit, process, socket, answer")
-    with gates.gate("truth"):
-        seen = observe(paths.unit, paths.unit_file, paths.env_file, api, payload_paths(facts))
+    with gates.gate("truth"), _alive(paths.unit, before, engine=facts["engine"], gate="truth"):
+        seen = look_at(era, paths, api)
         links = chain(era, paths.unit, paths.unit_file, seen, facts["drop_ins"])
         require(links, paths.endpoint)
-    with gates.gate("probes"):
+    with gates.gate("probes"), _alive(paths.unit, before, engine=facts["engine"], gate="probes"):
         declared = declare(facts)
         verdicts = run(api, declared, select(probes_of(declared), expired), stop=True, say=say)
         require_probes(verdicts, paths.unit)
@@ -288,16 +318,43 @@ def prove(
     return Proof(links, verdicts, healthy_at)
 
 
+def look_at(era: Era, paths: Paths, api: Api) -> Observed:
+    """Everything of the endpoint that truth compares with ``era``."""
+    text = era.blueprint.launcher_text
+    files = payload_paths(era.blueprint.facts)
+    launcher = (paths.launcher(text), text)
+    return observe(paths.unit, paths.unit_file, paths.env_file, api, files, paths.stamps, launcher)
+
+
+def _start_of(state: _systemd.UnitState) -> dict[str, Any]:
+    """What tells one start from another."""
+    return {"pid": state.main_pid, "invocation": state.invocation_id, "restarts": state.n_restarts}
+
+
+@contextlib.contextmanager
+def _alive(unit: str, before: _systemd.UnitState | None, *, engine: str, gate: str) -> Iterator[None]:
+    """Around checks of a server: where one fails because its start (``before``, if it is known) ended, the error is how
+    it ended."""
+    try:
+        yield
+    except FleetError as exc:
+        time.sleep(_MOMENT_S)
+        after = _systemd.show(unit)
+        if after.running and (before is None or _start_of(after) == _start_of(before)):
+            raise
+        starts = [state.invocation_id for state in (before, after) if state is not None]
+        seen = dict.fromkeys(each for each in starts if each)
+        what, found = f"{unit} ended at: {exc.what}", f"{after.words}; {exc.found}"
+        raise _fault(what, exc.expected, found, unit, after, seen, engine, gate=gate) from exc
+
+
 def hold(unit: str, before: _systemd.UnitState, settle_s: float, say: Say, *, engine: str) -> None:
     """The start that was proven must still be the one that runs after ``settle_s`` seconds."""
     say(f"hold: {settle_s:g} s on the same start")
     time.sleep(settle_s)
     after = _systemd.show(unit)
 
-    def start(state: _systemd.UnitState) -> dict[str, Any]:
-        return {"pid": state.main_pid, "invocation": state.invocation_id, "restarts": state.n_restarts}
-
-    if start(after) != start(before) or not after.running:
-        found = str({**start(after), "state": after.words})
+    if _start_of(after) != _start_of(before) or not after.running:
+        found = str({**_start_of(after), "state": after.words})
         seen = dict.fromkeys(each for each in (before.invocation_id, after.invocation_id) if each)
-        raise _fault(f"{unit} did not hold", start(before), found, unit, after, seen, engine, gate="hold")
+        raise _fault(f"{unit} did not hold", _start_of(before), found, unit, after, seen, engine, gate="hold")

@@ -27,6 +27,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
     gate_drop_ins,
     gate_foreign,
     gate_port,
+    gate_shadow,
     standing,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._deploy import Done, Job, carry_out, go_back
@@ -277,9 +278,10 @@ def _gates_before(
     """The gates before anything is touched; what the boot of a new era (``fresh``: its facts) will take."""
     paths, gates, facts = job.paths, job.gates, job.target.facts
     state = _systemd.show(paths.unit)
-    if job.current is None:
-        with gates.gate("foreign files"):
+    with gates.gate("foreign files"):
+        if job.current is None:
             gate_foreign(paths, job.store.staged(), frees(retirement, paths))
+        gate_shadow(paths, state, leaving_units(retirement))
     with gates.gate("drop-ins"):
         gate_drop_ins(paths.unit, state, facts["drop_ins"])
     with gates.gate("port"):

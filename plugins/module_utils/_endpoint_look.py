@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc, _systemd
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
-from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import api_of
+from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import api_of, look_at
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_plan import pin_words
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
@@ -21,8 +21,6 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import (
     Link,
     chain,
     first_broken,
-    observe,
-    payload_paths,
     require,
 )
 
@@ -69,7 +67,7 @@ def row(
 def truth_of(era: Era, paths: Paths) -> tuple[list[Link], str]:
     """The era's chain of truth, and what ``/health`` says."""
     facts = era.blueprint.facts
-    seen = observe(paths.unit, paths.unit_file, paths.env_file, api_of(facts["env"]), payload_paths(facts))
+    seen = look_at(era, paths, api_of(facts["env"], key_needed=False))
     return chain(era, paths.unit, paths.unit_file, seen, facts["drop_ins"]), seen.health
 
 

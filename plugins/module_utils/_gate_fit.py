@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,8 +20,9 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_opinion impor
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines import Ledger
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_model import UnknownMemory
+from ansible_collections.dank.llm_fleet.plugins.module_utils._runtime import read_record
 
-__all__ = ["Foretold", "gate_fit"]
+__all__ = ["Foretold", "gate_fit", "known_types"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,13 @@ class Foretold:
 
     told: dict[str, Any]
     ledger: Ledger | None
+
+
+def known_types(declared: Collection[int], runtime: Mapping[str, Any]) -> set[int]:
+    """Ids of tensor types that the runtime knows: those declared, and those that its own source tree had."""
+    record = read_record(str(runtime["path"])) if "path" in runtime else None
+    told = ((record or {}).get("can") or {}).get("ggml_types") or {}
+    return {*declared, *(told.values() if isinstance(told, Mapping) else ())}
 
 
 def gate_fit(
@@ -58,7 +66,7 @@ def gate_fit(
     }
     with gates.gate("kinship"):
         boot = boot_of(entry, effective_env(declared, rung), host=host_card(leaving))
-        kin(boot, declared.ggml_types)
+        kin(boot, known_types(declared.ggml_types, (facts or {}).get("runtime") or {}))
     opinion = None
     if facts is not None:
         with gates.gate("second opinion"):

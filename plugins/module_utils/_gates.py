@@ -33,7 +33,7 @@ _BACK = "the last proven era, started again; after a first deploy nothing"
 
 # In the order in which a deploy passes them. None can be left out, and none but the first failure is reached.
 GATES = (
-    Gate("foreign files", "Before a first deploy, nobody else's unit or env file has the endpoint's name", _BEFORE),
+    Gate("foreign files", "Nobody else's unit has the endpoint's name, nor before a first deploy an env file", _BEFORE),
     Gate("drop-ins", "The unit has no drop-in that the endpoint does not declare", _BEFORE),
     Gate("port", "Nobody but the endpoint, or a rival that makes way, listens on its port", _BEFORE),
     Gate(

@@ -14,6 +14,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_boot import HOST, faults_of_terms
 from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_probes import probe_problems
+from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_runtime import runtime_problems, unusable
 from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_schema import (
     CARD,
     CLIENT,
@@ -49,6 +50,8 @@ def _check_runtime(name: str, given: Any, out: Verdict) -> None:
     problems = check_keys(where, given, RUNTIME)
     out.problems += problems
     source = given.get("source") if isinstance(given, Mapping) else None
+    if not problems:
+        out.problems += runtime_problems(where, given)
     if not isinstance(source, Mapping):
         return
     kind = source.get("kind")
@@ -282,6 +285,7 @@ def _check_endpoint(
         out.problems.append(
             f"{where}.engine is {engine}, and its runtime {given['runtime']} is {runtime['engine']}. Make them agree."
         )
+    out.problems += unusable(where, given["runtime"], runtime, given["env"], given.get("rungs") or {})
     payload = payloads[given["payload"]] if f"payload {given['payload']}" in sound else None
     base, env = _env_problems(engine, given["env"], payload)
     out.problems += [f"{where}.env: {text}" for text in base]

@@ -23,11 +23,14 @@ __all__ = [
     "FILE",
     "LOCK",
     "MEASURED",
+    "PATCH",
     "PAYLOAD",
     "PROBES",
+    "PROOF",
     "REPLACES",
     "RUNTIME",
     "SOURCES",
+    "TOOLKIT",
     "UNKNOWN",
     "Field",
     "check_digest",
@@ -40,6 +43,7 @@ _HEX64 = re.compile(r"[0-9a-fA-F]{64}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PREFIX = re.compile(r"[0-9a-fA-F]{8,63}")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
+_ARCH = re.compile(r"gfx[0-9a-f]{3,5}|sm_[0-9]{2,3}")
 _PCI = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
@@ -142,13 +146,41 @@ RUNTIME = {
     "cmake": _table(),
     "targets": _texts(),
     "ggml_types": _numbers(),
+    "state": _choice("present", "absent"),
+    "arch": _like(_ARCH, "one card's architecture, as gfx1201 or sm_86"),
+    "toolkit": _table(),
+    "proof": _table(),
+    "can": _table(),
+}
+TOOLKIT = {"path": _path(required=True), "libs": _texts()}
+PROOF = {
+    "rpath": _text(),
+    "system_libs": _texts(),
+    "driver_libs": _texts(),
+    "forbidden": _texts(),
+    "device_code": _texts(),
+    "cmake": _table(),
+    "without_keys": _texts(),
+}
+PATCH = {
+    "url": _text(required=True),
+    "sha256": _like(_SHA256, "64 hexadecimal digits in small letters", required=True),
 }
 SOURCES = {
-    "archive": {"urls": _texts(required=True), "sha256": _SHA, "sha256_prefix": _SHA_PREFIX, "subdir": _text()},
+    "archive": {
+        "urls": _texts(required=True),
+        "sha256": _SHA,
+        "sha256_prefix": _SHA_PREFIX,
+        "subdir": _text(),
+        "patches": _items(),
+    },
     "git": {
         "url": _text(required=True),
         "commit": _like(_COMMIT, "7 to 40 hexadecimal digits", required=True),
+        "tag": _text(),
+        "mirrors": _texts(),
         "subdir": _text(),
+        "patches": _items(),
     },
     "path": {"path": _path(required=True), "subdir": _text()},
     "installed": {"path": _path(required=True)},

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The llm_fleet engineers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Finished runtime trees: bundled from a build, proven, recorded in build.json, kept as archives for other hosts."""
+"""Finished runtime trees: recorded in build.json, known again by it, kept as archives for other hosts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import re
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
@@ -21,126 +21,35 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._io import atomic_w
 from ansible_collections.dank.llm_fleet.plugins.module_utils._run import run
 
 __all__ = [
+    "BARE_ENV",
     "RPATH",
-    "bundle",
-    "closure_faults",
-    "dynamic_entries",
+    "SCHEMA",
     "file_record",
     "intact",
     "keep_archive",
     "kept_archive",
-    "prove_closure",
     "read_record",
+    "settle_times",
     "stated_version",
     "states_version",
     "take_archive",
     "write_record",
+    "write_run",
 ]
 
 RPATH = "$ORIGIN/../lib"
-_DYNAMIC = re.compile(r"\((NEEDED|RUNPATH|RPATH)\)[^\[]*\[([^\]]*)\]")
-_BARE_ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
-
-
-def bundle(build: str, targets: Sequence[str], tree: str) -> None:
-    """Copy the built programs to ``tree``/bin and the libraries that they need to ``tree``/lib.
-
-    cmake's own install step wants every target of the project, also those nobody asked for, so the closure is
-    followed here. Loadable modules (``*.so`` that nothing links to, as ggml's dynamic backends) go beside the
-    programs, where the engine looks for them.
-    """
-    built: dict[str, str] = {}
-    for directory, folders, files in os.walk(build):
-        folders[:] = [folder for folder in folders if folder != "CMakeFiles"]
-        for file in files:
-            built.setdefault(file, os.path.join(directory, file))
-    for folder in ("bin", "lib"):
-        os.makedirs(os.path.join(tree, folder))
-    linked: set[str] = set()
-    waiting: list[str] = []
-
-    def take(name: str, folder: str) -> None:
-        target = os.path.join(tree, folder, name)
-        shutil.copy2(built[name], target)
-        waiting.append(target)
-
-    for target in targets:
-        if target not in built:
-            raise FleetError(
-                f"target {target} made no program of its name", expected=f"a file {target} below {build}", found="none"
-            )
-        take(target, "bin")
-    modules = [name for name, path in built.items() if name.endswith(".so") and not os.path.islink(path)]
-    while waiting or modules:
-        while waiting:
-            for needed in dynamic_entries(waiting.pop())["NEEDED"]:
-                if needed in built and needed not in linked:
-                    linked.add(needed)
-                    take(needed, "lib")
-        # what is linked under another name (libx.so for libx.so.1) is the same file, hence no module
-        taken = {os.path.realpath(built[name]) for name in linked}
-        modules = [name for name in modules if os.path.realpath(built[name]) not in taken]
-        while modules:
-            take(modules.pop(), "bin")
-
-
-def dynamic_entries(path: str) -> dict[str, list[str]]:
-    """``{"NEEDED": [...], "RUNPATH": [...], "RPATH": [...]}`` of a program or library, as readelf reads it."""
-    entries: dict[str, list[str]] = {"NEEDED": [], "RUNPATH": [], "RPATH": []}
-    for tag, value in _DYNAMIC.findall(run(["readelf", "-d", "-W", path], env=_BARE_ENV).stdout):
-        entries[tag] += [value] if tag == "NEEDED" else value.split(":")
-    return entries
-
-
-def closure_faults(ldd_output: str, tree: str, forbidden: str) -> list[str]:
-    """Faults of one ``ldd`` listing: libraries not found, or found below ``forbidden`` but outside ``tree``."""
-    faults = []
-    for line in ldd_output.splitlines():
-        name, arrow, rest = line.strip().partition(" => ")
-        if not arrow:
-            continue
-        path = rest.split(" (")[0].strip()
-        if path == "not found":
-            faults.append(f"{name} is not found")
-        elif forbidden and _below(path, forbidden) and not _below(path, tree):
-            faults.append(f"{name} comes from {path}")
-    return faults
-
-
-def _below(path: str, folder: str) -> bool:
-    return os.path.normpath(path).startswith(os.path.normpath(folder) + os.sep)
-
-
-def prove_closure(tree: str, forbidden: str) -> None:
-    """Each program and library of ``tree`` finds all it needs, and nothing below ``forbidden``; else a FleetError."""
-    faults = []
-    for relative in file_record(tree):
-        path = os.path.join(tree, relative)
-        if relative.split(os.sep)[0] not in ("bin", "lib") or not _is_elf(path):
-            continue
-        entries = dynamic_entries(path)
-        paths = [entry for entry in [*entries["RUNPATH"], *entries["RPATH"]] if entry]
-        faults += [f"{relative}: RPATH {entry}" for entry in paths if entry != RPATH]
-        if entries["NEEDED"]:
-            listing = run(["ldd", path], env=_BARE_ENV, check=False)
-            faults += [f"{relative}: {fault}" for fault in closure_faults(listing.stdout, tree, forbidden)]
-    if faults:
-        raise FleetError(
-            f"the built tree {tree} does not stand alone",
-            expected=f"every library found in the tree or the system, RPATH {RPATH}",
-            found="; ".join(faults),
-            remedy="Check the cmake options; the runtime in use is untouched",
-        )
-
-
-def _is_elf(path: str) -> bool:
-    with open(path, "rb") as handle:
-        return handle.read(4) == b"\x7fELF"
+# Of build.json: 2 has the proofs.
+SCHEMA = 2
+# What differs from one build of the same inputs to the next.
+_OF_THE_RUN = ("build.json", "build.log", "build-run.json")
+# 2020-01-01: one time for all files, so that build.json is the same whenever the tree was built.
+_TIME_NS = 1577836800 * 10**9
+BARE_ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
 
 
 def stated_version(binary: str, version: str) -> str:
     """The line by which ``binary`` states its version; it must hold the declared ``version`` if one is given."""
-    done = run([binary, "--version"], env=_BARE_ENV, check=False)
+    done = run([binary, "--version"], env=BARE_ENV, check=False)
     said = f"{done.stdout}\n{done.stderr}".strip()
     if done.rc != 0:
         raise FleetError(f"{binary} --version failed", expected="exit status 0", found=f"{done.rc}: {done.tail}")
@@ -162,16 +71,29 @@ def states_version(said: str, version: str) -> bool:
 
 
 def file_record(tree: str) -> dict[str, list[int]]:
-    """``{relative path: [size, mtime_ns]}`` of the tree's files, build.json and build.log left out."""
+    """``{relative path: [size, mtime_ns]}`` of the tree's files, without those that tell of the run."""
     record = {}
     for directory, _folders, files in os.walk(tree):
         for file in files:
             full = os.path.join(directory, file)
             relative = os.path.relpath(full, tree)
-            if relative not in ("build.json", "build.log"):
+            if relative not in _OF_THE_RUN:
                 status = os.stat(full)
                 record[relative] = [status.st_size, status.st_mtime_ns]
     return dict(sorted(record.items()))
+
+
+def settle_times(tree: str) -> None:
+    """Give all files of a fresh tree one time: a later change shows all the more, and build.json does not vary."""
+    for directory, _folders, files in os.walk(tree):
+        for file in files:
+            if os.path.relpath(os.path.join(directory, file), tree) not in _OF_THE_RUN:
+                os.utime(os.path.join(directory, file), ns=(_TIME_NS, _TIME_NS), follow_symlinks=False)
+
+
+def write_run(tree: str, facts: Mapping[str, Any]) -> None:
+    """Write ``tree``/build-run.json: when, how long, with how many jobs."""
+    atomic_write(os.path.join(tree, "build-run.json"), (json.dumps(facts, indent=2, sort_keys=True) + "\n").encode())
 
 
 def write_record(tree: str, record: Mapping[str, Any]) -> None:
@@ -193,7 +115,9 @@ def read_record(tree: str) -> dict[str, Any] | None:
 def intact(tree: str, digest: str) -> bool:
     """Whether ``tree`` was made from ``digest`` and its files are those that were proven (size and time stamp)."""
     record = read_record(tree)
-    return record is not None and record.get("digest") == digest and record.get("files") == file_record(tree)
+    if record is None or record.get("schema") != SCHEMA or record.get("digest") != digest:
+        return False
+    return bool(record.get("files") == file_record(tree))
 
 
 def keep_archive(tree: str, cache: str, digest: str) -> str:

@@ -13,6 +13,19 @@ __all__ = ["CAUSES", "CONSEQUENCES"]
 
 CAUSES: tuple[tuple[str, ...], ...] = (
     (
+        "windows-line-ends",
+        r"env: .{0,20}bash\\r|\$'\\r': command not found|bad interpreter: .{0,100}\^M",
+        "a script has Windows line ends, so that the kernel looks for an interpreter of another name",
+        "Run site.yml, which writes the launcher anew; keep text files with LF line ends (git: core.autocrlf=input)",
+    ),
+    (
+        "program-unrunnable",
+        r"Exec format error|cannot execute binary file",
+        "the program was made for another machine, or its file is damaged",
+        "Run site.yml with --tags runtime, which builds or loads it anew; an adopted build must be of this machine's "
+        "architecture",
+    ),
+    (
         "sdma-page-fault",
         r"(ROCm|HIP) error: an illegal memory access|hipErrorIllegalAddress"
         r"|UTCL2 client ID: SDMA|SDMA\d UTCL2|Memory access fault by GPU node",

@@ -189,7 +189,8 @@ CAUSES: tuple[tuple[str, ...], ...] = (
     ),
     (
         "chat-template",
-        r"chat template parsing error|Jinja Exception|raise_exception",
+        r"chat template parsing error|Jinja Exception|raise_exception"
+        r"|supplied chat template is not supported|failed to initialize chat template",
         "the chat template cannot be read by this build, or refused a request: some accept only certain reasoning "
         "efforts and raise on others",
         "Map the clients' efforts to those that the template names, or set CHAT_TEMPLATE_FILE to a fixed one",
@@ -208,9 +209,11 @@ CAUSES: tuple[tuple[str, ...], ...] = (
     ),
     (
         "host-out-of-memory",
-        r"ggml_backend_cpu_buffer_type_alloc_buffer: failed|std::bad_alloc|failed to allocate .{0,40}pinned memory",
-        "the host's own memory did not suffice",
-        "Lower CACHE_RAM or what is kept off the cards, and see what else runs",
+        r"ggml_backend_cpu_buffer_type_alloc_buffer: failed|std::bad_alloc|failed to allocate .{0,40}pinned memory"
+        r"|ggml_aligned_malloc: insufficient memory",
+        "the host's own memory, or what a limit of the unit leaves of it, did not suffice",
+        "Lower CACHE_RAM or what is kept off the cards, and see what else runs and what the unit allows "
+        "(systemctl show -p LimitAS -p MemoryMax)",
     ),
 )
 

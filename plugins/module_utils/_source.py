@@ -26,6 +26,7 @@ __all__ = ["Source", "obtain", "parse_source", "source_digest", "tree_digest"]
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]*")
 _BLOCK = 1 << 20
 _HTTP_TIMEOUT_S = 60.0
 _GIT_TIMEOUT_S = 3600.0
@@ -33,7 +34,7 @@ _GIT_TIMEOUT_S = 3600.0
 
 @dataclass(frozen=True)
 class Source:
-    """One pinned source; ``kind`` says which of the fields count."""
+    """One pinned source; ``kind`` says which of the fields count. ``patches`` are (URL, sha256), in their order."""
 
     kind: str
     urls: tuple[str, ...] = field(default=())
@@ -42,6 +43,9 @@ class Source:
     commit: str = ""
     path: str = ""
     subdir: str = ""
+    tag: str = ""
+    mirrors: tuple[str, ...] = field(default=())
+    patches: tuple[tuple[str, str], ...] = field(default=())
 
 
 def parse_source(name: str, given: Mapping[str, Any]) -> Source:
@@ -56,12 +60,17 @@ def parse_source(name: str, given: Mapping[str, Any]) -> Source:
         commit=(given.get("commit") or "").lower(),
         path=given.get("path") or "",
         subdir=(given.get("subdir") or "").strip("/"),
+        tag=given.get("tag") or "",
+        mirrors=tuple(given.get("mirrors") or ()),
+        patches=tuple(
+            (str(patch.get("url") or ""), str(patch.get("sha256") or "").lower())
+            for patch in given.get("patches") or ()
+        ),
     )
     if kind == "archive":
         _require(where, "urls", source.urls, "at least one URL")
         for url in source.urls:
-            if urllib.parse.urlsplit(url).scheme not in ("file", "http", "https"):
-                raise FleetError(f"{where}.urls", expected="file://, http:// or https:// URLs", found=url)
+            _require_url(f"{where}.urls", url)
         _require_match(where, "sha256", source.sha256, _SHA256, "64 hexadecimal digits of the archive's sha256")
     elif kind == "git":
         _require(where, "url", source.url, "the repository's URL")
@@ -72,9 +81,26 @@ def parse_source(name: str, given: Mapping[str, Any]) -> Source:
             raise FleetError(f"{where}.path", expected="an absolute path on the host", found=source.path)
     else:
         raise FleetError(f"{where}.kind", expected="archive, git, path or installed", found=kind or "nothing")
+    if source.tag and not _TAG.fullmatch(source.tag):
+        raise FleetError(f"{where}.tag", expected="the name of a tag, such as b11434", found=source.tag)
+    if source.patches and kind not in ("archive", "git"):
+        raise FleetError(
+            f"{where}.patches",
+            expected="patches of an archive or a commit",
+            found=f"kind {kind}",
+            remedy="Patch the tree on the host yourself; runtime_build changes no source that it did not fetch",
+        )
+    for url, sha256 in source.patches:
+        _require_url(f"{where}.patches", url)
+        _require_match(where, "patches.sha256", sha256, _SHA256, "64 hexadecimal digits of the patch's sha256")
     if ".." in source.subdir.split("/"):
         raise FleetError(f"{where}.subdir", expected="a folder within the tree", found=source.subdir)
     return source
+
+
+def _require_url(where: str, url: str) -> None:
+    if urllib.parse.urlsplit(url).scheme not in ("file", "http", "https"):
+        raise FleetError(where, expected="file://, http:// or https:// URLs", found=url or "nothing")
 
 
 def _require(where: str, key: str, value: object, expected: str) -> None:
@@ -91,11 +117,13 @@ def source_digest(source: Source) -> str:
     """What pins the source: ``sha256:...``, ``commit:...`` or, for a local tree, ``tree:...`` over its listing.
 
     Archive and commit are taken from the declaration: no byte is read. ``obtain`` proves them before a build.
+    Patches follow with their own digests.
     """
+    patched = "".join(f"+{sha256}" for _url, sha256 in source.patches)
     if source.kind == "archive":
-        return f"sha256:{source.sha256}"
+        return f"sha256:{source.sha256}{patched}"
     if source.kind == "git":
-        return f"commit:{source.commit}"
+        return f"commit:{source.commit}{patched}"
     return f"tree:{tree_digest(source.path)}"
 
 
@@ -150,17 +178,15 @@ def obtain(source: Source, work: str, progress: Progress, warnings: list[str]) -
                 os.unlink(archive)
             else:
                 progress.update("clone", text=source.url, force=True)
-                _checkout(source, part)
+                _from_any(source, part, warnings)
+            _patch(source, part, work, progress)
             os.rename(part, tree)
     return _project_folder(tree, source.subdir)
 
 
 def _project_folder(tree: str, subdir: str) -> str:
     """``tree``/``subdir``; a sole top folder, as release archives have it, is stepped into first."""
-    entries = [entry for entry in os.listdir(tree) if entry != ".git"]
-    root = tree
-    if len(entries) == 1 and os.path.isdir(os.path.join(tree, entries[0])):
-        root = os.path.join(tree, entries[0])
+    root = _root(tree)
     folder = os.path.join(root, subdir) if subdir else root
     if not os.path.isfile(os.path.join(folder, "CMakeLists.txt")):
         found = sorted(os.listdir(folder))[:12] if os.path.isdir(folder) else "no such folder"
@@ -171,6 +197,72 @@ def _project_folder(tree: str, subdir: str) -> str:
             remedy="Set source.subdir to the folder below the archive's top folder that holds it",
         )
     return folder
+
+
+def _root(tree: str) -> str:
+    entries = [entry for entry in os.listdir(tree) if entry != ".git"]
+    if len(entries) == 1 and os.path.isdir(os.path.join(tree, entries[0])):
+        return os.path.join(tree, entries[0])
+    return tree
+
+
+def _patch(source: Source, tree: str, work: str, progress: Progress) -> None:
+    """Apply the declared patches (``-p1``, below ``subdir``), each proven by its digest first."""
+    for number, (url, sha256) in enumerate(source.patches, 1):
+        file = os.path.join(work, f"patch-{number}")
+        try:
+            found = _download(url, file, progress)
+        except (OSError, urllib.error.URLError) as exc:
+            raise FleetError(
+                f"patch {url} cannot be read",
+                expected="a readable file or URL",
+                found=getattr(exc, "reason", None) or exc,
+                remedy="Correct source.patches; nothing was built and the runtime in use is untouched",
+            ) from exc
+        if found != sha256:
+            raise FleetError(
+                f"patch {url} is another one than declared",
+                expected=f"sha256 {sha256}",
+                found=f"sha256 {found}",
+                remedy="Correct source.patches; nothing was built and the runtime in use is untouched",
+            )
+        root = _root(tree)
+        inside = os.path.relpath(os.path.join(root, source.subdir), tree)
+        # A repository of its own, so that paths count from here and not from a checkout above or within.
+        env = {**os.environ, "LC_ALL": "C.UTF-8", "GIT_DIR": os.path.join(work, "patching.git")}
+        run(["git", "init", "--quiet", "--bare"], env=env)
+        below = [] if inside == "." else ["--directory", inside]
+        argv = ["git", "--work-tree", ".", "apply", *below, file]
+        done = run(argv, env=env, cwd=tree, check=False)
+        if done.rc != 0:
+            raise FleetError(
+                f"patch {url} does not apply",
+                expected="a patch of this source",
+                found=done.tail,
+                remedy="Correct source.patches or the source's pin; the runtime in use is untouched",
+            )
+
+
+def _from_any(source: Source, target: str, warnings: list[str]) -> None:
+    """Check the commit out from the repository, or from the first of its mirrors that has it (all for an air gap)."""
+    faults: list[str] = []
+    for url in (source.url, *source.mirrors):
+        shutil.rmtree(target, ignore_errors=True)
+        try:
+            _checkout(url, source, target)
+        except FleetError as exc:
+            if not source.mirrors:
+                raise
+            faults.append(exc.message)
+            continue
+        warnings.extend(f"source skipped: {fault}" for fault in faults)
+        return
+    raise FleetError(
+        f"no repository gave commit {source.commit}",
+        expected=f"{source.url} or one of its mirrors",
+        found=" ".join(faults),
+        remedy="Correct source.commit, source.url or source.mirrors; the runtime in use is untouched",
+    )
 
 
 def _fetch(source: Source, target: str, progress: Progress, warnings: list[str]) -> None:
@@ -257,7 +349,7 @@ def _stays_inside(name: str) -> bool:
     return not os.path.isabs(name) and os.path.normpath(name).split(os.sep)[0] != os.pardir
 
 
-def _checkout(source: Source, target: str) -> None:
+def _checkout(url: str, source: Source, target: str) -> None:
     """Fetch exactly ``source.commit`` and check it out; servers that refuse a bare commit are asked for all refs."""
     env = {**os.environ, "LC_ALL": "C.UTF-8", "GIT_TERMINAL_PROMPT": "0"}
 
@@ -267,18 +359,34 @@ def _checkout(source: Source, target: str) -> None:
 
     os.mkdir(target)
     git("init", "--quiet")
-    rc, said = git("fetch", "--quiet", "--depth", "1", "--", source.url, source.commit, check=False)
+    if source.tag:
+        _require_tag(source, url, *git("ls-remote", "--", url, f"refs/tags/{source.tag}*", check=False))
+    rc, said = git("fetch", "--quiet", "--depth", "1", "--", url, source.commit, check=False)
     if rc != 0:
-        rc, said = git("fetch", "--quiet", "--", source.url, "+refs/*:refs/remotes/origin/*", check=False)
+        rc, said = git("fetch", "--quiet", "--", url, "+refs/*:refs/remotes/origin/*", check=False)
     if rc == 0:
         rc, said = git("checkout", "--quiet", "--detach", source.commit, check=False)
     if rc != 0:
         raise FleetError(
-            f"commit {source.commit} cannot be had from {source.url}",
+            f"commit {source.commit} cannot be had from {url}",
             expected="a repository that holds it",
             found=said,
             remedy="Correct source.commit or source.url; nothing was built and the runtime in use is untouched",
         )
     head = git("rev-parse", "HEAD")[1]
     if head != source.commit:
-        raise FleetError(f"{source.url} gave another commit", expected=source.commit, found=head)
+        raise FleetError(f"{url} gave another commit", expected=source.commit, found=head)
+
+
+def _require_tag(source: Source, url: str, rc: int, said: str) -> None:
+    """The remote's tag must lead to the declared commit; an annotated tag counts by what it points at."""
+    refs = dict(line.split("\t", 1)[::-1] for line in said.splitlines() if "\t" in line) if rc == 0 else {}
+    name = f"refs/tags/{source.tag}"
+    found = refs.get(f"{name}^{{}}") or refs.get(name)
+    if found != source.commit:
+        raise FleetError(
+            f"tag {source.tag} of {url} is not the declared commit",
+            expected=source.commit,
+            found=found or ("no such tag" if rc == 0 else said),
+            remedy="Correct source.tag or source.commit: a tag that moved since is a reason to look twice",
+        )

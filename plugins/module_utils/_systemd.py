@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
@@ -17,6 +19,7 @@ __all__ = [
     "UNIT_DIR",
     "UnitState",
     "daemon_reload",
+    "drop_ins_of",
     "enable",
     "journal",
     "newest_start",
@@ -29,6 +32,15 @@ __all__ = [
 ]
 
 UNIT_DIR = "/etc/systemd/system"
+# Where drop-ins are looked for (systemd.unit(5)); those of generators and transient units are read as they are made.
+UNIT_DIRS = (
+    "/etc/systemd/system.control",
+    "/run/systemd/system.control",
+    UNIT_DIR,
+    "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+)
 
 _PROPERTIES = (
     "LoadState",
@@ -111,6 +123,15 @@ def parse_show(text: str) -> UnitState:
 def show(unit: str) -> UnitState:
     """The state of ``unit`` (``name.service``) now."""
     return parse_show(run(["systemctl", "show", "--property", ",".join(_PROPERTIES), unit]).stdout)
+
+
+def drop_ins_of(unit: str, state: UnitState, roots: Sequence[str] = UNIT_DIRS) -> list[str]:
+    """The drop-ins of ``unit``: those that systemd has read, and those on disk that the next reload would read."""
+    stem = unit.removesuffix(".service")
+    folders = [f"{unit}.d", *(f"{stem[: at + 1]}.service.d" for at, char in enumerate(stem) if char == "-")]
+    there = {path for root in roots for folder in folders for path in glob.glob(f"{glob.escape(root)}/{folder}/*.conf")}
+    names = {os.path.basename(path) for path in state.drop_in_paths}  # a file of the same name hides, or is hidden
+    return sorted({*state.drop_in_paths, *(path for path in there if os.path.basename(path) not in names)})
 
 
 def daemon_reload() -> None:

@@ -18,19 +18,22 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._build_id import bu
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era, sha256_text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_optional
-from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import UnitState, show
+from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import UnitState, drop_ins_of, show
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import ERA_VARIABLE
+from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, read_stamp
 
 __all__ = [
     "Link",
     "Observed",
     "chain",
     "first_broken",
+    "launcher_fault",
     "observe",
     "pad256",
     "payload_paths",
     "require",
     "strange_files",
+    "unproven_files",
 ]
 
 
@@ -72,6 +75,8 @@ class Observed:
     props: Mapping[str, Any]
     strange_files: tuple[str, ...] = ()  # payload files that are others than those the process has read, with why
     build_id: str | None = None  # of the running program
+    drop_ins: tuple[str, ...] = ()
+    launcher_fault: str = ""
 
 
 def pad256(n: int) -> int:
@@ -80,6 +85,9 @@ def pad256(n: int) -> int:
 
 
 def _text_of(path: str) -> str | None:
+    """The file's text, or what it is a link to: a file of ours is never one."""
+    if os.path.islink(path):
+        return f"a link to {os.readlink(path)}\n"
     data = read_optional(path)
     return None if data is None else data.decode("utf-8", "surrogateescape")
 
@@ -147,16 +155,51 @@ def strange_files(files: Sequence[str], replaced: Collection[str], started: floa
     return tuple(found)
 
 
-def observe(unit: str, unit_path: str, env_path: str, api: Api, files: Sequence[str] = ()) -> Observed:
+def unproven_files(files: Sequence[str], stamp_dir: str) -> tuple[str, ...]:
+    """Those of ``files`` that are not the file that was verified last under their names; one never verified passes.
+
+    A new ctime alone (a rename, a link, a change of owner) is the payload's own check's business.
+    """
+    found = []
+    for path in files:
+        stamp = read_stamp(stamp_dir, path)
+        if stamp is None or not os.path.exists(path):
+            continue
+        if not stamp.identity.same_content(Identity.of(os.stat(path))):
+            found.append(f"{path} is not the file that was verified")
+    return tuple(found)
+
+
+def launcher_fault(path: str, text: str) -> str:
+    """What is wrong with the launcher at ``path``, which must hold ``text`` and be a program; "" if nothing is."""
+    data = read_optional(path)
+    if data is None:
+        return f"{path}: no such file"
+    if data != text.encode():
+        ends = " (Windows line ends)" if b"\r\n" in data else ""
+        first = "" if data.startswith(b"#!") else " (no #! line)"
+        return f"{path} was edited{ends or first}"
+    return "" if os.stat(path).st_mode & 0o555 == 0o555 else f"{path} is not executable for all"
+
+
+def observe(
+    unit: str,
+    unit_path: str,
+    env_path: str,
+    api: Api,
+    files: Sequence[str] = (),
+    stamp_dir: str = "",
+    launcher: tuple[str, str] | None = None,
+) -> Observed:
     """Look once, in the order unit, files, process, socket, answer. A process that ends midway shows as gone.
 
-    ``files`` are the payload's paths.
+    ``files`` are the payload's paths, ``stamp_dir`` holds their stamps; ``launcher`` is its path and text.
     """
     state = show(unit)
     exe = ""
     argv: tuple[str, ...] = ()
     environ: dict[str, str] = {}
-    strange: tuple[str, ...] = ()
+    strange = unproven_files(files, stamp_dir) if stamp_dir else ()
     build = None
     if state.main_pid:
         try:
@@ -167,7 +210,7 @@ def observe(unit: str, unit_path: str, env_path: str, api: Api, files: Sequence[
             )
             build = _build_of(state.main_pid)
             started = time.time() - (time.clock_gettime(time.CLOCK_MONOTONIC) - state.active_since_us / 1e6)
-            strange = strange_files(files, _proc.deleted_mappings(state.main_pid), started)
+            strange = strange_files(files, _proc.deleted_mappings(state.main_pid), started) or strange
         except (FileNotFoundError, ProcessLookupError):
             exe = "the main process ended while it was looked at"
     owners = tuple((owner.pid, owner.unit, owner.command) for owner in _proc.listeners(api.port))
@@ -180,7 +223,19 @@ def observe(unit: str, unit_path: str, env_path: str, api: Api, files: Sequence[
             told = api.get("/props")
             props = _props_of(told)
     return Observed(
-        state, _text_of(unit_path), _text_of(env_path), exe, argv, environ, owners, health, props, strange, build
+        state,
+        _text_of(unit_path),
+        _text_of(env_path),
+        exe,
+        argv,
+        environ,
+        owners,
+        health,
+        props,
+        strange,
+        build,
+        tuple(drop_ins_of(unit, state)),
+        launcher_fault(*launcher) if launcher is not None else "",
     )
 
 
@@ -208,11 +263,12 @@ def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequenc
     return [
         _file_link("unit file", era.blueprint.unit_text, seen.unit_text, again),
         _file_link("env file", era.blueprint.env_text, seen.env_text, again),
+        Link("launcher", "", seen.launcher_fault, again),
         Link("fragment path", unit_path, seen.unit.fragment_path, "Remove the unit of the same name that shadows it"),
         Link(
             "drop-ins",
             sorted(drop_ins),
-            sorted(seen.unit.drop_in_paths),
+            sorted(seen.drop_ins),
             "Move the undeclared drop-in away (it overrides what was deployed), then run site.yml",
         ),
         Link("pending reload", False, seen.unit.need_daemon_reload, again),

@@ -46,6 +46,33 @@ SEEN = [
         "ollama/ollama#11555",
         "rocblaslt error: Could not load /usr/local/lib/ollama/rocm/hipblaslt/library/TensileLibrary_lazy_gfx1201.dat",
     ),
+    (
+        "llamacpp",
+        "windows-line-ends",
+        "env of coreutils 9.7 on a test host",
+        "/usr/bin/env: \u2018bash\\r\u2019: No such file or directory",
+    ),
+    ("llamacpp", "windows-line-ends", "bash 5.2", "serve: line 5: $'\\r': command not found"),
+    (
+        "llamacpp",
+        "program-unrunnable",
+        "bash 5.2",
+        "serve-llamacpp: line 307: /opt/rt/llama-server: cannot execute binary file: Exec format error",
+    ),
+    (
+        "llamacpp",
+        "chat-template",
+        "llama-server 11434 on a test host",
+        "0.00.002.434 E common_chat_templates_init: failed to initialize chat template\n"
+        "error: the supplied chat template is not supported: {% for %}",
+    ),
+    (
+        "llamacpp",
+        "host-out-of-memory",
+        "llama-server 11434 on a test host",
+        "0.00.012.503 E ggml_aligned_malloc: insufficient memory (attempted to allocate 157.81 MB)\n"
+        "llama.cpp/ggml/src/ggml.c:1644: GGML_ASSERT(ctx->mem_buffer != NULL) failed",
+    ),
     ("llamacpp", "wrong-architecture", "ggml-org/llama.cpp#8504", "CUDA error: invalid device function"),
     (
         "llamacpp",

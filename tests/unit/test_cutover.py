@@ -86,6 +86,7 @@ def test_a_key_file_without_a_key(tmp_path: Path, content: str | None) -> None:
         key.write_text(content)
     with pytest.raises(FleetError, match="expected a file with a key"):
         _cutover.api_of({"LISTEN_PORT": "1", "API_KEY_FILE": str(key)})
+    assert not _cutover.api_of({"LISTEN_PORT": "1", "API_KEY_FILE": str(key)}, key_needed=False).has_key
 
 
 def test_a_free_port_and_ones_own_pass(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,6 +139,29 @@ def test_drop_ins(there: tuple[str, ...], declared: list[str], strange: str | No
     assert caught.value.found == strange
 
 
+@pytest.mark.parametrize(
+    ("fragment", "leaving", "refused"),
+    [
+        ("", (), False),
+        ("{own}", (), False),
+        ("/run/systemd/generator/chat.service", (), True),
+        ("/run/systemd/generator/chat.service", ("chat.service",), False),
+        ("/etc/systemd/system.control/chat.service", ("other.service",), True),
+    ],
+)
+def test_a_unit_of_the_name_from_another_file(
+    paths: Paths, fragment: str, leaving: tuple[str, ...], refused: bool
+) -> None:
+    state = replace(STATE, fragment_path=fragment.format(own=paths.unit_file))
+    if not refused:
+        _cutover.gate_shadow(paths, state, leaving)
+        return
+    with pytest.raises(FleetError) as caught:
+        _cutover.gate_shadow(paths, state, leaving)
+    assert caught.value.found == fragment
+    assert caught.value.facts["gate"] == "foreign files"
+
+
 def test_files_are_put_and_systemd_reads_them(paths: Paths, systemctl: Callable[..., Path], blueprint: Make) -> None:
     log = systemctl(RUNNING)
     plan = blueprint()
@@ -151,7 +175,7 @@ def test_files_are_put_and_systemd_reads_them(paths: Paths, systemctl: Callable[
 
 
 def test_files_that_are_right_are_not_written_again(
-    paths: Paths, systemctl: Callable[..., Path], blueprint: Make
+    paths: Paths, tmp_path: Path, systemctl: Callable[..., Path], blueprint: Make
 ) -> None:
     systemctl(RUNNING)
     _cutover.put_files(blueprint(), paths)
@@ -159,8 +183,14 @@ def test_files_that_are_right_are_not_written_again(
     _cutover.put_files(blueprint(), paths)
     assert [os.stat(path).st_ino for path in (paths.env_file, paths.unit_file)] == before
     Path(paths.env_file).write_text("edited")
+    launcher = Path(paths.launcher(blueprint().launcher_text))
+    launcher.chmod(0o644)
+    Path(paths.unit_file).rename(tmp_path / "elsewhere")
+    Path(paths.unit_file).symlink_to(tmp_path / "elsewhere")
     _cutover.put_files(blueprint(), paths)
     assert Path(paths.env_file).read_text() == blueprint().env_text
+    assert launcher.stat().st_mode & 0o777 == 0o755
+    assert not Path(paths.unit_file).is_symlink()
 
 
 def test_a_first_deploy_is_taken_away_whole(paths: Paths, systemctl: Callable[..., Path], blueprint: Make) -> None:
@@ -277,16 +307,23 @@ def test_health_has_a_deadline(systemctl: Callable[..., Path], served: Served, r
 
 @pytest.fixture
 def proving(
-    monkeypatch: pytest.MonkeyPatch, systemctl: Callable[..., Path], served: Served, blueprint: Make, paths: Paths
+    monkeypatch: pytest.MonkeyPatch,
+    systemctl: Callable[..., Path],
+    stand_in: Callable[[str, str], Path],
+    served: Served,
+    blueprint: Make,
+    paths: Paths,
 ) -> Callable[..., Any]:
     """Prove an era that a real HTTP server answers for; the chain of truth is given."""
     served.answer("/health", {})
     served.answer("/v1/chat/completions", {"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]})
 
-    def prove(links: list[Link], *states: str, fresh: bool = True, expired: Any = ()) -> Any:
+    def prove(links: list[Link], *states: str, fresh: bool = True, expired: Any = (), journal: str = "nothing") -> Any:
         systemctl(*(states or (RUNNING,)))
+        stand_in("journalctl", f"echo '{journal}'")
         plan = blueprint()
         plan.facts["env"]["LISTEN_PORT"] = str(served.port)
+        monkeypatch.setattr(_cutover, "_MOMENT_S", 0.0)
         monkeypatch.setattr(_cutover, "observe", lambda *_args: None)
         monkeypatch.setattr(_cutover, "chain", lambda *_args: links)
         return _cutover.prove(
@@ -326,6 +363,25 @@ def test_prove_stops_at_a_failed_probe(proving: Callable[..., Any], served: Serv
     with pytest.raises(FleetError, match="probe chat of") as caught:
         proving([])
     assert caught.value.facts["gate"] == "probes"
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        {"ActiveState": "failed", "SubState": "failed", "Result": "signal", "ExecMainCode": "2", "ExecMainStatus": "6"},
+        {"InvocationID": "cd" * 16, "NRestarts": "1"},
+    ],
+)
+def test_a_server_that_dies_while_it_is_probed_is_diagnosed(
+    proving: Callable[..., Any], served: Served, after: dict[str, str]
+) -> None:
+    served.answer("/v1/chat/completions", {}, status=500)
+    ended = shown(**{"NRestarts": "0", "DropInPaths": "", **after})
+    words = "rocBLAS error: Cannot read /opt/rt/lib/rocblas/library/TensileLibrary.dat: No such file"
+    with pytest.raises(FleetError, match=r"chat\.service ended at: probe chat") as caught:
+        proving([], RUNNING, ended, journal=words)
+    assert caught.value.facts["gate"] == "probes"
+    assert caught.value.facts["diagnosis"]["causes"][0]["name"] == "tensile-unreadable"
 
 
 @pytest.mark.parametrize(

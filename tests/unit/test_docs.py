@@ -77,6 +77,9 @@ def copy(tmp_path):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     for name in ("docs", "playbooks", "roles", "plugins", "meta", "collections", "tools"):
         subprocess.run(["cp", "-a", ROOT / name, tmp_path / name], check=True)
+    data = Path("molecule", "faults", "data")
+    (tmp_path / data).parent.mkdir(parents=True)
+    subprocess.run(["cp", "-a", ROOT / data, tmp_path / data], check=True)
     return tmp_path
 
 

@@ -92,7 +92,7 @@ class Host:
         self.links = [Link("slots", 2, 2)]
         self.faults: dict[str, Exception] = {}
         self.runtime: dict[str, Any] | None = {"name": "cpu"}
-        self.state = STATE
+        self.state = replace(STATE, fragment_path=self.paths.unit_file)
         self.declared = Declared(
             "chat",
             "llamacpp",
@@ -167,13 +167,17 @@ class Host:
             "gate_ledger": self.ledger,
         }.items():
             monkeypatch.setattr(_deploy, name, value)
-        monkeypatch.setattr(_systemd, "show", lambda _unit: self.state)
+        monkeypatch.setattr(_systemd, "show", self.show)
         monkeypatch.setattr(_systemd, "verify_unit", step("verify"))
         self.timeouts: list[float] = []
         self.standing: set[str] = set()
         self.ever: list[str] = []
         monkeypatch.setattr(_systemd, "stop_and_disable", lambda unit, **_kw: self.done.append(f"disable {unit}"))
         monkeypatch.setattr(_endpoint_look._proc, "resident_bytes", lambda _pid: 3 * 2**20)
+
+    def show(self, unit: str) -> _systemd.UnitState:
+        ours = self.state.fragment_path.startswith(self.paths.units)
+        return replace(self.state, fragment_path=f"{self.paths.units}/{unit}") if ours else self.state
 
     def fit(self, _declared: Declared, rung: str | None, leaving: int | None, _gates: Gates, _facts: Any) -> Foretold:
         self.fits.append((rung, leaving))
@@ -202,7 +206,7 @@ class Host:
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blueprint: Callable[..., Blueprint]) -> Host:
     made = Host(tmp_path, monkeypatch, blueprint)
-    made.state = _systemd.UnitState(**{**STATE.__dict__, "drop_in_paths": ()})
+    made.state = replace(made.state, drop_in_paths=())
     return made
 
 
@@ -697,7 +701,7 @@ def test_a_run_with_nothing_to_do_leaves_no_record(host: Host) -> None:
 
 
 def test_an_undeclared_drop_in_is_refused(host: Host) -> None:
-    host.state = STATE
+    host.state = replace(host.state, drop_in_paths=STATE.drop_in_paths)
     with pytest.raises(FleetError, match="drop-in that nobody declared"):
         host.run()
     assert host.done == []
@@ -822,6 +826,18 @@ def test_a_first_deploy_that_was_killed_is_run_again(host: Host) -> None:
     assert era is not None
     assert era.state == "certified"
     assert len(os.listdir(os.path.join(host.paths.store, "eras"))) == 1
+
+
+def test_a_unit_that_shadows_ours_stops_a_deploy_and_a_repair(host: Host) -> None:
+    host.run()
+    shadow = "/etc/systemd/system.control/chat.service"
+    host.state = replace(host.state, fragment_path=shadow)
+    assert not host.run()["changed"]  # truth is scripted: nothing is to be done, and nothing is asked
+    host.links = [Link("fragment path", host.paths.unit_file, shadow)]
+    with pytest.raises(FleetError, match="from another file") as caught:
+        host.run()
+    assert (caught.value.facts["gate"], caught.value.found) == ("foreign files", shadow)
+    assert host.done == []
 
 
 def test_somebody_elses_env_file_stops_a_first_deploy(host: Host) -> None:

@@ -171,6 +171,12 @@ BREAKAGES = [
     (f"{ONE}.measured.0.env", {"LORA_FILE": "l.gguf"}, "measured[Monday].env: LORA_FILE names a file that is no"),
     ("llm_runtimes.built.ggml_types", [141, "142"], "built.ggml_types is [141, '142']; expected a list of whole"),
     ("llm_runtimes.built.ggml_types", [True], "llm_runtimes.built.ggml_types is [True]"),
+    ("llm_runtimes.built.arch", "sm86", "llm_runtimes.built.arch is 'sm86'; expected one card's architecture"),
+    ("llm_runtimes.built.state", "absent", "llm_endpoints.one.runtime built is absent in llm_runtimes"),
+    ("llm_runtimes.built.toolkit", {"pth": "/x"}, "llm_runtimes.built.toolkit.pth is no key"),
+    ("llm_runtimes.built.proof", {"rpat": "x"}, "llm_runtimes.built.proof.rpat is no key"),
+    ("llm_runtimes.built.proof", {"without_keys": ["NO"]}, "llm_runtimes.built.proof.without_keys; expected keys of"),
+    ("llm_runtimes.built.proof", {"without_keys": ["PARALLEL"]}, "one.env.PARALLEL: runtime built has no flag for it"),
     (f"{ONE}.replaces", {"user": "dank", "unit": ["a"]}, "llm_endpoints.one.replaces.unit is no key"),
     (f"{ONE}.replaces", {"units": ["a"]}, "llm_endpoints.one.replaces.user is missing"),
     (f"{ONE}.replaces", {"user": "dank", "units": []}, "llm_endpoints.one.replaces names nothing"),
@@ -246,6 +252,10 @@ def test_each_breakage_is_told(path, value, words):
         (f"{ONE}.measured.0.cards.host", {"compute_mib": 9}),
         ("llm_runtimes.built.ggml_types", [141, 142]),
         ("llm_runtimes.built.ggml_types", []),
+        ("llm_runtimes.built.arch", "gfx1201"),
+        ("llm_runtimes.built.state", "present"),
+        ("llm_runtimes.built.proof", {"system_libs": ["libx.so.*"], "without_keys": ["METRICS"]}),
+        ("llm_runtimes.built.can", {"adapters": ["lora"]}),
     ],
 )
 def test_what_may_be_left_out_or_given(path, value):

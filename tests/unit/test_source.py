@@ -232,3 +232,89 @@ def test_the_tree_digest_sees_names_sizes_times_and_links(tmp_path: Path) -> Non
     assert len(set(seen)) == len(seen)
     with pytest.raises(FleetError, match="does not exist"):
         tree_digest(str(tmp_path / "none"))
+
+
+# --- tags, mirrors, patches
+
+
+def test_a_tag_must_lead_to_the_commit(tmp_path: Path, repo: tuple[Path, str]) -> None:
+    path, older = repo
+    git(path, "tag", "light", older)
+    git(path, "tag", "-a", "b1", "-m", "annotated", older)
+    git(path, "tag", "moved")
+    for number, tag in enumerate(("light", "b1")):
+        work = tmp_path / str(number)
+        work.mkdir()
+        source = parse_source("x", {"kind": "git", "url": str(path), "commit": older, "tag": tag})
+        assert git(Path(obtain(source, str(work), QUIET, [])), "rev-parse", "HEAD") == older
+    for tag, found in (("moved", "is not the declared commit"), ("none", "no such tag")):
+        source = parse_source("x", {"kind": "git", "url": str(path), "commit": older, "tag": tag})
+        with pytest.raises(FleetError, match=rf"tag {tag}.*{found}"):
+            obtain(source, str(tmp_path), QUIET, [])
+    assert not (tmp_path / "src").exists()
+
+
+def test_a_mirror_serves_where_the_repository_does_not(tmp_path: Path, repo: tuple[Path, str]) -> None:
+    path, older = repo
+    mirror = tmp_path / "mirror.git"
+    git(path, "clone", "--quiet", "--bare", str(path), str(mirror))
+    given = {
+        "kind": "git",
+        "url": str(tmp_path / "gone"),
+        "commit": older,
+        "mirrors": [str(tmp_path / "no"), str(mirror)],
+    }
+    warnings: list[str] = []
+    (tmp_path / "work").mkdir()
+    folder = obtain(parse_source("x", given), str(tmp_path / "work"), QUIET, warnings)
+    assert git(Path(folder), "rev-parse", "HEAD") == older
+    assert len(warnings) == 2 and str(tmp_path / "gone") in warnings[0]
+    (tmp_path / "other").mkdir()
+    with pytest.raises(FleetError, match="no repository gave commit"):
+        obtain(parse_source("x", {**given, "mirrors": [str(tmp_path / "no")]}), str(tmp_path / "other"), QUIET, [])
+
+
+PATCH = "--- a/CMakeLists.txt\n+++ b/CMakeLists.txt\n@@ -1 +1 @@\n-{before}\n+patched\n"
+
+
+def patch_for(path: Path, before: str) -> dict[str, str]:
+    path.write_text(PATCH.format(before=before))
+    return {"url": path.as_uri(), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+
+
+def test_patches_are_proven_and_applied_to_archive_and_commit(tmp_path: Path, repo: tuple[Path, str]) -> None:
+    (repo[0] / "CMakeLists.txt").write_text("plain\n")
+    git(repo[0], "commit", "--quiet", "-am", "plain")
+    patch = patch_for(tmp_path / "a.patch", "plain")
+    sha256 = archive(tmp_path / "a.tar.gz", {"top/sub/CMakeLists.txt": "plain\n"})
+    sources = [
+        {"kind": "git", "url": str(repo[0]), "commit": git(repo[0], "rev-parse", "HEAD")},
+        {"kind": "archive", "urls": [(tmp_path / "a.tar.gz").as_uri()], "sha256": sha256, "subdir": "sub"},
+    ]
+    for number, given in enumerate(sources):
+        work = tmp_path / f"work{number}"
+        work.mkdir()
+        source = parse_source("x", {**given, "patches": [patch]})
+        assert (Path(obtain(source, str(work), QUIET, [])) / "CMakeLists.txt").read_text() == "patched\n"
+        assert source_digest(source) == f"{source_digest(parse_source('x', given))}+{patch['sha256']}"
+
+
+def test_a_patch_that_is_another_or_does_not_apply_leaves_no_source(tmp_path: Path, repo: tuple[Path, str]) -> None:
+    given = {"kind": "git", "url": str(repo[0]), "commit": repo[1]}
+    wrong = patch_for(tmp_path / "a.patch", "what is not there")
+    cases = [
+        (wrong, "does not apply"),
+        ({**wrong, "sha256": SHA}, "another one than declared"),
+        ({"url": (tmp_path / "gone").as_uri(), "sha256": SHA}, "cannot be read"),
+    ]
+    for patch, found in cases:
+        with pytest.raises(FleetError, match=found):
+            obtain(parse_source("x", {**given, "patches": [patch]}), str(tmp_path), QUIET, [])
+        assert not (tmp_path / "src").exists()
+    for kind in ({"kind": "path", "path": "/x"}, {"kind": "installed", "path": "/x"}):
+        with pytest.raises(FleetError, match=r"source\.patches"):
+            parse_source("x", {**kind, "patches": [wrong]})
+    with pytest.raises(FleetError, match=r"patches\.sha256"):
+        parse_source("x", {**given, "patches": [{"url": "file:///x", "sha256": "1"}]})
+    with pytest.raises(FleetError, match=r"source\.tag"):
+        parse_source("x", {**given, "tag": "--upload-pack=x"})

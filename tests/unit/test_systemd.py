@@ -73,6 +73,27 @@ def test_empty_values_and_values_with_an_equals_sign() -> None:
     assert state.need_daemon_reload is True
 
 
+@pytest.mark.parametrize(
+    ("read", "there", "found"),
+    [
+        ((), (), ()),
+        (("/etc/x/a-b.service.d/1.conf",), (), ("/etc/x/a-b.service.d/1.conf",)),
+        ((), ("a-b.service.d/1.conf", "a-b.service.d/note.txt"), ("{root}/a-b.service.d/1.conf",)),
+        ((), ("a-.service.d/1.conf", "a.service.d/2.conf", "other.service.d/3.conf"), ("{root}/a-.service.d/1.conf",)),
+        (("/etc/x/a-b.service.d/1.conf",), ("a-b.service.d/1.conf",), ("/etc/x/a-b.service.d/1.conf",)),
+    ],
+)
+def test_drop_ins_are_those_read_and_those_that_the_next_reload_reads(
+    tmp_path: Path, read: tuple[str, ...], there: tuple[str, ...], found: tuple[str, ...]
+) -> None:
+    for name in there:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("[Service]\n")
+    state = _systemd.parse_show(shown(DropInPaths=" ".join(read)))
+    told = _systemd.drop_ins_of("a-b.service", state, [str(tmp_path)])
+    assert told == [path.format(root=tmp_path) for path in found]
+
+
 @pytest.mark.parametrize("key", list(SHOWN))
 def test_a_missing_property_is_refused_by_name(key: str) -> None:
     text = "".join(line + "\n" for line in shown().splitlines() if not line.startswith(f"{key}="))

@@ -21,8 +21,8 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._cards import CardS
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import Proof
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import Foretold
 from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import file_lock
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import Foretold
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import Verdict
 from ansible_collections.dank.llm_fleet.plugins.module_utils._trial import Candidate
 from ansible_collections.dank.llm_fleet.plugins.module_utils._trial_measure import Drawn, draw_candidate, measure

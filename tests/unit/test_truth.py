@@ -21,6 +21,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Bluepri
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import UnitState
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, Observed, chain, first_broken, pad256
+from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, write_stamp
 from conftest import Served
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,6 +65,7 @@ def healthy(era: Era) -> Observed:
         owners=((42, UNIT, "llama-server"), (43, UNIT, "its child")),
         health="HTTP 200",
         props=PROPS,
+        drop_ins=("/d/ours.conf",),
     )
 
 
@@ -91,8 +93,9 @@ BROKEN: list[tuple[str, Callable[[Observed], Observed], Any]] = [
     ("unit file", seen_with(unit_text=None), "no such file"),
     ("env file", seen_with(env_text="CTX_SIZE=1\n"), ["CTX_SIZE=1"]),
     ("fragment path", in_state(fragment_path="/run/systemd/system/chat.service"), "/run/systemd/system/chat.service"),
-    ("drop-ins", in_state(drop_in_paths=("/d/ours.conf", "/d/override.conf")), ["/d/ours.conf", "/d/override.conf"]),
-    ("drop-ins", in_state(drop_in_paths=()), []),
+    ("launcher", seen_with(launcher_fault="/l/serve was edited"), "/l/serve was edited"),
+    ("drop-ins", seen_with(drop_ins=("/d/ours.conf", "/d/override.conf")), ["/d/ours.conf", "/d/override.conf"]),
+    ("drop-ins", seen_with(drop_ins=()), []),
     ("pending reload", in_state(need_daemon_reload=True), True),
     ("enabled", in_state(unit_file_state="disabled"), "disabled"),
     ("unit state", in_state(active_state="activating", sub_state="auto-restart"), "activating (auto-restart)"),
@@ -261,6 +264,46 @@ def test_props_that_are_none_are_reported_and_never_raised(
     served.answer("/health", {})
     served.answers["/props"] = (status, body)
     assert words in looked().props["error"]
+
+
+def test_a_link_in_place_of_a_file_is_told_and_not_followed(looked: Callable[[], Observed], tmp_path: Path) -> None:
+    (tmp_path / "unit").rename(tmp_path / "elsewhere")
+    (tmp_path / "unit").symlink_to(tmp_path / "elsewhere")
+    assert looked().unit_text == f"a link to {tmp_path}/elsewhere\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "fault"),
+    [
+        ("#!/bin/sh\nserve\n", 0o755, ""),
+        (None, 0o755, ": no such file"),
+        ("#!/bin/sh\r\nserve\r\n", 0o755, " was edited (Windows line ends)"),
+        ("serve\n", 0o755, " was edited (no #! line)"),
+        ("#!/bin/sh\nserve --fast\n", 0o755, " was edited"),
+        ("#!/bin/sh\nserve\n", 0o644, " is not executable for all"),
+        ("#!/bin/sh\nserve\n", 0o700, " is not executable for all"),
+    ],
+)
+def test_launcher_fault(tmp_path: Path, content: str | None, mode: int, fault: str) -> None:
+    path = tmp_path / "serve"
+    if content is not None:
+        path.write_bytes(content.encode())
+        path.chmod(mode)
+    assert _truth.launcher_fault(str(path), "#!/bin/sh\nserve\n") == (f"{path}{fault}" if fault else "")
+
+
+def test_a_payload_file_that_is_not_the_verified_one_is_told(tmp_path: Path) -> None:
+    model, stamps = tmp_path / "m.gguf", str(tmp_path / "stamps")
+    model.write_bytes(b"right")
+    assert _truth.unproven_files([str(model)], stamps) == ()  # never verified
+    write_stamp(stamps, str(model), "a" * 64, Identity.of(model.stat()))
+    model.chmod(0o600)
+    assert _truth.unproven_files([str(model), str(tmp_path / "gone")], stamps) == ()
+    before = model.stat()
+    (tmp_path / "new").write_bytes(b"wrong")
+    os.utime(tmp_path / "new", ns=(before.st_atime_ns, before.st_mtime_ns))
+    (tmp_path / "new").rename(model)
+    assert _truth.unproven_files([str(model)], stamps) == (f"{model} is not the file that was verified",)
 
 
 def test_without_a_main_process_nobody_is_asked(looked: Callable[[int], Observed], served: Served) -> None:
