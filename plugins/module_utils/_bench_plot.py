@@ -35,15 +35,15 @@ def _varying(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{name: one[name] for name in names or one if name in one} for one in sets]
 
 
-def _text(x: float, y: float, text: str, kind: str = "") -> str:
-    return f'<text x="{x:g}" y="{y:g}"{f" class={kind!r}" if kind else ""}>{escape(text)}</text>'.replace("'", '"')
+def _text(x: float, y: float, text: str, kind: str = "note") -> str:
+    return f'<text x="{x:g}" y="{y:g}" class="{kind}">{escape(text)}</text>'
 
 
 def _bar(cell: Mapping[str, Any], name: str, top: float, y: float) -> list[str]:
     """One cell's bar; ``top`` is the figure that fills the panel's width."""
     figure = cell["figures"].get(name)
     if figure is None:
-        return [_text(_LABEL, y + 16, "failed" if not cell["ok"] else "-", "note")]
+        return [_text(_LABEL, y + 16, "failed" if not cell["ok"] else "-")]
     scale = _BAR / top if top else 0.0
     median, half = figure["median"], figure["spread"] / 2
     told = cell.get("compared", {}).get(name, {}).get("verdict")
@@ -53,7 +53,7 @@ def _bar(cell: Mapping[str, Any], name: str, top: float, y: float) -> list[str]:
         left, right = _LABEL + max(median - half, 0) * scale, _LABEL + (median + half) * scale
         middle = y + _ROW / 2
         parts.append(f'<path class="whisker" d="M{left:.1f} {middle:g}H{right:.1f}"/>')
-    return [*parts, _text(_LABEL + _BAR + 12, y + 16, f"{median:,.6g}" + (f" {told}" if told else ""))]
+    return [*parts, _text(_LABEL + _BAR + 12, y + 16, f"{median:,.6g}" + (f" {told}" if told else ""), "figure")]
 
 
 def plot(told: Mapping[str, Any]) -> str:
@@ -61,8 +61,8 @@ def plot(told: Mapping[str, Any]) -> str:
     cells = told["cells"]
     names = dict.fromkeys(name for cell in cells for name in cell["figures"] if direction(name))
     labels = [_label(one) for one in _varying(cells)]
-    parts, y = [_text(12, 22, f"{told.get('endpoint', '')} {told['kind']}", "title"), ""], float(_HEAD)
-    parts.append(_text(12, y + 8, f"era {told['era']}, {told['at']}", "note"))
+    parts, y = [_text(12, 22, f"{told.get('endpoint', '')} {told['kind']}", "title")], float(_HEAD)
+    parts.append(_text(12, y + 8, f"era {told['era']}, {told['at']}"))
     y += _HEAD
     for name in names:
         shown = [cell["figures"][name] for cell in cells if name in cell["figures"]]
@@ -70,7 +70,7 @@ def plot(told: Mapping[str, Any]) -> str:
         parts.append(_text(12, y + 4, name, "title"))
         y += 12
         for cell, label in zip(cells, labels, strict=True):
-            parts += [_text(12, y + 16, label), *_bar(cell, name, top, y)]
+            parts += [_text(12, y + 16, label, "label"), *_bar(cell, name, top, y)]
             y += _ROW
         y += _HEAD / 2 + 6
     width = _LABEL + _BAR + _FIGURE

@@ -135,11 +135,11 @@ def test_lines_of_tabs_are_one_a_cell() -> None:
 
 def test_a_drawing_is_well_formed_and_shows_each_cell() -> None:
     rows = [*ROWS, Row({"prompt": 1, "output": 64}, {"decode_tps": [1.0, 1.0]})]
-    text = plot(record({**HEAD, "endpoint": "<chat> & co"}, rows, earlier()))
+    text = plot(record({**HEAD, "endpoint": "<chat> & co's"}, rows, earlier()))
     root = ElementTree.fromstring(text)
     space = "{http://www.w3.org/2000/svg}"
     texts = ["".join(one.itertext()) for one in root.iter(f"{space}text")]
-    assert "<chat> & co shapes" in texts and texts.count("prompt 512") == 2 and texts.count("failed") == 2
+    assert "<chat> & co's shapes" in texts and texts.count("prompt 512") == 2 and texts.count("failed") == 2
     assert (
         "51 better" in texts and "prefers-color-scheme:dark" in text and "http://" not in text.replace(space[1:-1], "")
     )
