@@ -13,12 +13,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible.module_utils.testing import patch_module_args
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _bench_run
 from ansible_collections.dank.llm_fleet.plugins.module_utils._bench_run import Asked, bench, cells_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
-from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era
+from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import file_lock
 from ansible_collections.dank.llm_fleet.plugins.module_utils._run import Completed
+from ansible_collections.dank.llm_fleet.plugins.modules import endpoint_bench
 from bench_stand_in import BenchStandIn
 from conftest import Served
 
@@ -268,3 +271,48 @@ def test_what_was_stopped_is_started_when_a_result_cannot_be_written(
     with pytest.raises(OSError, match="No space left"):
         endpoint.run("batch_ubatch", stop=True, ubatches=[256, 512])
     assert endpoint.still == ["stopped", "started"]
+
+
+@pytest.fixture
+def ask(
+    endpoint: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., dict[str, Any]]:
+    """The module on ``endpoint`` as its one era."""
+    Path(endpoint.paths.store).mkdir(parents=True)
+    monkeypatch.setattr(endpoint_bench, "Paths", lambda _name: endpoint.paths)
+    monkeypatch.setattr(endpoint_bench, "require_era", lambda _paths: endpoint.era)
+
+    def run(**params: Any) -> dict[str, Any]:
+        with patch_module_args({"name": "chat", **params}), pytest.raises(SystemExit) as caught:
+            endpoint_bench.main()
+        told: dict[str, Any] = json.loads(capsys.readouterr().out)
+        assert caught.value.code == int(told.get("failed", False))
+        return told
+
+    return run
+
+
+def test_the_module_measures_and_leaves_no_progress(
+    ask: Callable[..., dict[str, Any]], endpoint: Bench, tmp_path: Path
+) -> None:
+    progress = tmp_path / "progress"
+    told = ask(prompts=[100], outputs="4,8", repetitions=1, progress_file=str(progress))
+    assert told["changed"] and [cell["cell"]["output"] for cell in told["bench"]["cells"]] == [4, 8]
+    assert Path(told["files"][0]).is_file() and not progress.exists()
+
+
+@pytest.mark.parametrize("how", [{"plan_only": True}, {"_ansible_check_mode": True}])
+def test_the_module_lists_its_cells_and_asks_nothing(
+    ask: Callable[..., dict[str, Any]], endpoint: Bench, how: dict[str, Any]
+) -> None:
+    told = ask(prompts=[100, 200], **how)
+    assert told["work"] and [cell["prompt"] for cell in told["cells"]] == [100, 200]
+    assert endpoint.server.bodies == [] and not Path(endpoint.paths.store, "bench").exists()
+    assert "repetitions; expected 1 or more" in ask(repetitions=0, **how)["msg"]
+
+
+def test_the_module_waits_for_no_deploy(ask: Callable[..., dict[str, Any]], endpoint: Bench) -> None:
+    with file_lock(EraStore(endpoint.paths.store).lock_path, wait_s=1, purpose="deploy of endpoint chat"):
+        told = ask(prompts=[100])
+    assert told["failed"] and "held for deploy of endpoint chat" in told["msg"]
+    assert endpoint.server.bodies == []
