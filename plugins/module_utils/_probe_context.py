@@ -84,9 +84,10 @@ def most_at_once(spans: Sequence[tuple[float, float]]) -> int:
 
 
 def judge_slots(streams: Sequence[Streamed], before: Any, after: Any, slots: int) -> Verdict:
-    """``slots`` answers flow at once, the one more that was asked for waits and comes too, and each slot has worked.
+    """At least ``slots`` answers flow at once, the one more that was asked for comes too, and each slot has worked.
 
-    ``before`` and ``after`` are llama-server's lists of slots, None where the engine has none.
+    ``before`` and ``after`` are llama-server's lists of slots, None where the engine has none. More answers than slots
+    are no fault: on a busy host what was sent in turn is read at once. The list tells of a server with too many slots.
     """
     seconds = max(streamed.answer.seconds for streamed in streams)
     for streamed in streams:
@@ -95,7 +96,7 @@ def judge_slots(streams: Sequence[Streamed], before: Any, after: Any, slots: int
             return failed("slots", f"expected {len(streams)} answers, found {words} for one of them", seconds)
     most = most_at_once([_span(streamed) for streamed in streams])
     facts = {"at_once": most, "asked": len(streams)}
-    if most != slots:
+    if most < slots:
         words = f"expected {slots} answers to flow at once when {len(streams)} are asked for, found {most}"
         return failed("slots", words, seconds, **facts)
     if after is not None:
@@ -104,7 +105,8 @@ def judge_slots(streams: Sequence[Streamed], before: Any, after: Any, slots: int
         if idle or len(tasks[1]) != slots:
             words = f"slot {', '.join(idle)} did nothing" if idle else f"{len(tasks[1])} slots"
             return failed("slots", f"expected {slots} slots at work, found {words}", seconds, **facts)
-    return passed("slots", f"{slots} at once, one more waited and came", seconds, **facts)
+    came = "one more waited and came" if most == slots else "one more came"
+    return passed("slots", f"{slots} at once, {came}", seconds, **facts)
 
 
 def probe_slots(target: Target) -> Verdict:
