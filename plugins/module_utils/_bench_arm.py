@@ -86,13 +86,15 @@ def stood_still(
     place: TrialPaths,
     say: Callable[..., None],
     *,
+    count: int,
     may_stop: bool,
     before_stop: Callable[[], None],
     limit_s: float,
 ) -> Iterator[None]:
     """The endpoint does not run in here. One that ran is stopped, if that is allowed, and serves again afterwards.
 
-    ``before_stop`` refuses where somebody is served; after ``limit_s`` the host ends what runs in here. The caller
+    ``count`` transient units will run in its place, numbered from 1; ``place`` is any of them. ``before_stop`` refuses
+    where somebody is served; after ``limit_s`` the host ends what runs in here. The caller
     holds the endpoint's lock, for which the guard waits.
     """
     facts = era.blueprint.facts
@@ -112,7 +114,7 @@ def stood_still(
     comes_back = [paths.unit] if ran else []
     lock = EraStore(paths.store).lock_path
     guard = guard_command(
-        place, lock, count=1, makes_way=[paths.unit], comes_back=comes_back, limit_s=limit_s + 2 * patience_s
+        place, lock, count=count, makes_way=[paths.unit], comes_back=comes_back, limit_s=limit_s + 2 * patience_s
     )
     try:
         run(guard, timeout_s=patience_s)

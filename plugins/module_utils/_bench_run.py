@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _systemd
@@ -48,6 +48,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_ask import Target
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_declare import declare
+from ansible_collections.dank.llm_fleet.plugins.module_utils._run import Completed
 from ansible_collections.dank.llm_fleet.plugins.module_utils._trial_unit import TrialPaths
 
 __all__ = ["Asked", "bench", "cells_of"]
@@ -139,18 +140,18 @@ class _Work:
         self.say("warm up")
         return warm_up(target, self.run)
 
-    @property
-    def place(self) -> TrialPaths:
-        """Where what takes the endpoint's place runs."""
-        return BenchPaths.of(self.paths, self.run, 1)
+    def place(self, number: int) -> TrialPaths:
+        """Where the ``number``-th of what takes the endpoint's place runs."""
+        return BenchPaths.of(self.paths, self.run, number)
 
-    def still(self, limit_s: float) -> contextlib.AbstractContextManager[None]:
-        """The endpoint does not run in here."""
+    def still(self, count: int, limit_s: float) -> contextlib.AbstractContextManager[None]:
+        """The endpoint does not run in here, where ``count`` transient units do, one after the other."""
         return stood_still(
             self.era,
             self.paths,
-            self.place,
+            self.place(0),
             self.say,
+            count=count,
             may_stop=self.asked.stop,
             before_stop=self.idle,
             limit_s=limit_s,
@@ -162,9 +163,9 @@ class _Work:
         lines = self.asked.rungs[rung]
         limit_s = self.era.blueprint.facts["deadline_s"] + self.asked.timeout_s * len(cells) * self.asked.repetitions
         off: list[Heard] = []
-        with self.still(limit_s):
+        with self.still(1, limit_s):
             try:
-                with served(self.era, self.place, lines, self.say, limit_s=limit_s) as env:
+                with served(self.era, self.place(1), lines, self.say, limit_s=limit_s) as env:
                     off = list(hear(self.asker(env), cells, self.asked.repetitions))
             except FleetError as exc:  # what was measured with drafters stands
                 off = [Heard({}, error=exc.message)] * len(cells)
@@ -174,8 +175,12 @@ class _Work:
         """llama-bench, a process a cell, with the cards to itself."""
         facts = self.era.blueprint.facts
         program = llama_bench(self.env, facts["runtime"]["name"])
-        start = partial(run_in_unit, self.era, self.place, self.asked.timeout_s)
-        with self.still(self.asked.timeout_s * len(cells)):
+        numbers = itertools.count(1)  # the guard's word of a unit keeps its name, so each has its own
+
+        def start(argv: Sequence[str]) -> Completed:
+            return run_in_unit(self.era, self.place(next(numbers)), self.asked.timeout_s, argv)
+
+        with self.still(len(cells), self.asked.timeout_s * len(cells)):
             yield from bench_batches(program, self.env, facts["cards"], cells, self.asked.repetitions, start)
 
 

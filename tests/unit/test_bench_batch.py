@@ -227,7 +227,9 @@ class Host:
                 raise FleetError("endpoint chat is at work")
 
         say = lambda *_words: None  # noqa: E731
-        return stood_still(era_of(facts), Paths("chat"), PLACE, say, may_stop=may_stop, before_stop=idle, limit_s=9)
+        return stood_still(
+            era_of(facts), Paths("chat"), PLACE, say, count=1, may_stop=may_stop, before_stop=idle, limit_s=9
+        )
 
 
 AROUND = (

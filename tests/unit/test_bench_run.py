@@ -40,9 +40,9 @@ class Bench:
 
         @contextlib.contextmanager
         def stood_still(
-            *_given: Any, may_stop: bool, before_stop: Callable[[], None], limit_s: float
+            *_given: Any, count: int, may_stop: bool, before_stop: Callable[[], None], limit_s: float
         ) -> Iterator[None]:
-            assert may_stop and limit_s >= 5
+            assert may_stop and limit_s >= 5 * count
             before_stop()
             self.still.append("stopped")
             try:
@@ -242,7 +242,10 @@ def test_batches(endpoint: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     program = Path(endpoint.era.blueprint.facts["env"]["SERVER_BIN"]).with_name("llama-bench")
     program.touch(mode=0o755)
 
-    def start(_era: Era, _place: Paths, limit_s: float, argv: list[str]) -> Completed:
+    units: list[str] = []
+
+    def start(_era: Era, place: Paths, limit_s: float, argv: list[str]) -> Completed:
+        units.append(place.unit)
         assert endpoint.still == ["stopped"] and limit_s == 5 and argv[0] == str(program)
         if "1024" in argv:
             return Completed(tuple(argv), 1, "", "out of memory")
@@ -254,6 +257,7 @@ def test_batches(endpoint: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [cell["ok"] for cell in told["cells"]] == [True, False]
     assert told["cells"][0]["figures"]["decode_tps"] == {"median": 4.0, "spread": 0.0, "n": 2}
     assert "out of memory" in told["cells"][1]["error"]
+    assert len(set(units)) == 2  # systemd does not give a name away twice while the guard speaks of it
     assert endpoint.still == ["stopped", "started"]
 
 

@@ -42,7 +42,9 @@ def failed_words(fleet, **options):
 
 def serves_as_before(fleet):
     """The unit runs, nothing of the bench does, and the truth holds."""
-    assert fleet.run("systemctl list-units --plain --no-legend --all 'llm-fleet-bench-*'") == ""
+    assert (
+        fleet.run("systemctl list-units --plain --no-legend --state=active,activating,failed 'llm-fleet-bench-*'") == ""
+    )
     assert fleet.start()["ActiveState"] == "active"
     fleet.module("dank.llm_fleet.endpoint_truth", name=fleet.endpoint)
 
@@ -117,10 +119,14 @@ def test_an_endpoint_at_work_is_refused(whole):
         "curl -s -H 'Content-Type: application/json' -H 'Authorization: Bearer molecule-key' "
         f"-d {shlex.quote(json.dumps(body))} http://127.0.0.1:{PORT}/v1/chat/completions >/dev/null"
     )
-    for number in range(3):
-        whole.run(f"systemd-run --quiet --unit=chatter{number} sh -c {shlex.quote(f'while :; do {ask}; done')}")
+    tasks = f"/proc/{whole.start()['MainPID']}/task"
+    # Its threads take what the host has; ours go before them.
+    whole.run(f"for each in $(ls {tasks}); do renice -n 19 -p $each; done")
     try:
+        for number in range(2):
+            whole.run(f"systemd-run --quiet --unit=chatter{number} sh -c {shlex.quote(f'while :; do {ask}; done')}")
         time.sleep(1)
         assert "endpoint toy-whole is at work" in failed_words(whole)
     finally:
-        whole.run("systemctl stop chatter0 chatter1 chatter2")
+        whole.run("systemctl stop chatter0 chatter1")
+        whole.run(f"for each in $(ls {tasks}); do renice -n 0 -p $each; done")
