@@ -49,25 +49,21 @@ def serves_as_before(fleet):
     fleet.module("dank.llm_fleet.endpoint_truth", name=fleet.endpoint)
 
 
-def test_shapes(whole):
-    told = bench(whole, "shapes", prompts=[200, 600], outputs=[16, 32], repetitions=3)
+def test_shapes_and_a_prompt_over_the_window(whole):
+    told = bench(whole, "shapes", prompts=[200, 4000, 600], outputs=[16, 32], repetitions=3)
     assert [cell["cell"] for cell in told["cells"]] == [
-        {"prompt": prompt, "output": output} for prompt in (200, 600) for output in (16, 32)
+        {"prompt": prompt, "output": output} for prompt in (200, 4000, 600) for output in (16, 32)
     ]
     for cell in told["cells"]:
+        if cell["cell"]["prompt"] == 4000:
+            assert not cell["ok"] and "HTTP 400" in cell["error"] and "2048" in cell["error"], cell
+            continue
         assert cell["ok"], cell
         figures = cell["figures"]
         assert {"prefill_tps", "decode_tps", "acceptance"} <= set(figures)
         assert all(figure["n"] == 3 for figure in figures.values())
         assert figures["prompt_tokens"]["median"] == pytest.approx(cell["cell"]["prompt"], rel=0.15)
         assert figures["decode_tps"]["median"] > 0 and 0 <= figures["acceptance"]["median"] <= 1
-
-
-def test_a_cell_over_the_window_costs_a_row(whole):
-    told = bench(whole, "shapes", prompts=[4000, 100], outputs=[8], repetitions=1)
-    over, sound = told["cells"]
-    assert not over["ok"] and "HTTP 400" in over["error"] and "2048" in over["error"]
-    assert sound["ok"] and sound["figures"]["decode_tps"]["median"] > 0
 
 
 def test_turns_find_their_document_in_the_cache(whole):
@@ -107,9 +103,6 @@ def test_llama_bench(whole):
 def test_nothing_is_stopped_without_leave(whole):
     before = whole.start()
     assert "endpoint toy-whole runs" in failed_words(whole, kind="batch_ubatch")
-    assert "spec_ab stops endpoint toy-whole" in failed_words(
-        whole, kind="spec_ab", rungs={"off": {"SPEC_TYPE": "none"}}
-    )
     assert whole.start() == before
 
 
@@ -119,14 +112,17 @@ def test_an_endpoint_at_work_is_refused(whole):
         "curl -s -H 'Content-Type: application/json' -H 'Authorization: Bearer molecule-key' "
         f"-d {shlex.quote(json.dumps(body))} http://127.0.0.1:{PORT}/v1/chat/completions >/dev/null"
     )
-    tasks = f"/proc/{whole.start()['MainPID']}/task"
-    # Its threads take what the host has; ours go before them.
-    whole.run(f"for each in $(ls {tasks}); do renice -n 19 -p $each; done")
+    pid = whole.start()["MainPID"]
+    # It is at work all the time and runs a tenth of it, so that the host has time for us.
+    loops = {
+        "slowly": f"while :; do kill -STOP {pid}; sleep 0.2; kill -CONT {pid}; sleep 0.02; done",
+        "chatter0": f"while :; do {ask}; done",
+        "chatter1": f"while :; do {ask}; done",
+    }
     try:
-        for number in range(2):
-            whole.run(f"systemd-run --quiet --unit=chatter{number} sh -c {shlex.quote(f'while :; do {ask}; done')}")
+        for unit, loop in loops.items():
+            whole.run(f"systemd-run --quiet --unit={unit} sh -c {shlex.quote(loop)}")
         time.sleep(1)
         assert "endpoint toy-whole is at work" in failed_words(whole)
     finally:
-        whole.run("systemctl stop chatter0 chatter1")
-        whole.run(f"for each in $(ls {tasks}); do renice -n 0 -p $each; done")
+        whole.run(f"systemctl stop chatter0 chatter1 slowly; kill -CONT {pid}")
