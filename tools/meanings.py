@@ -34,6 +34,9 @@ MEANINGS: dict[str, dict[str, str]] = {
         "path": "The source tree on the host, or the installed runtime's folder or `llama-server`",
         "image": "The container image",
         "checkout": "The fork's checkout on the host",
+        "includes": "Commits that must be in the history of what is checked out",
+        "archive": "The image's archive on the host; none for an image that was loaded before",
+        "archive_sha256": "The archive's digest",
     },
     "TOOLKIT": {
         "path": "Its folder, with `lib` below it; cmake looks there first",
@@ -81,6 +84,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "drop_ins": "Paths of the unit's drop-ins that are wanted; any other is refused",
         "replaces": "Units, quadlets, drop-ins and files that it replaces, to be retired; see below",
         "probes": "What it must be seen to do beside what follows from `env` and `client`; see below",
+        "setups": "What an R9V endpoint may serve from; see below",
         "api_key_file": "A file of root's on the host with the API key, which systemd hands to the server alone",
         "keep_eras": "How many eras to keep (default 10)",
         "measured": "Memory figures of boots, which hold for one shape each; see below",
@@ -127,6 +131,12 @@ MEANINGS: dict[str, dict[str, str]] = {
         "expect": "JMESPath on the answer, one or several; what is false, null or empty fails",
         "max_tokens": "The most tokens of the answer (default the probes' `max_tokens`)",
         "timeout_s": "Seconds until the answer must be there (default the probes' `timeout_s`)",
+    },
+    "SETUP": {
+        "file": "Its state file, the `setup.json` that the fork's setup wrote",
+        "ple_bytes": "The embedding table's size, to the byte",
+        "headroom_gib": "What each card must keep free once it serves, where that is more than its `floor_mib`",
+        "keys": "Env keys that go with this setup: set with it, and absent with any other that does not name them",
     },
     "REPLACES": {
         "slug": "What the retirement is called (default: the endpoint's name)",

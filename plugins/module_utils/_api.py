@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_optional
 from ansible_collections.dank.llm_fleet.plugins.module_utils._libs import load
@@ -236,7 +237,7 @@ def api_of(env: dict[str, str], *, key_needed: bool = True) -> Api:
 
     Without ``key_needed`` a key that is not there is none: what systemd hands over is gone with the unit's end.
     """
-    address = env.get("BIND_ADDR", "127.0.0.1")
+    address = _envspec.address_of(_envspec.engine_of(env), env)[0] or "127.0.0.1"
     key = None
     if env.get("API_KEY_FILE"):
         data = read_optional(env["API_KEY_FILE"])
@@ -244,4 +245,4 @@ def api_of(env: dict[str, str], *, key_needed: bool = True) -> Api:
             key = data.split()[0].decode()
         elif key_needed:
             raise FleetError(f"API_KEY_FILE {env['API_KEY_FILE']}", expected="a file with a key", found="none")
-    return Api("127.0.0.1" if address in ("0.0.0.0", "::", "") else address, int(env["LISTEN_PORT"]), key)
+    return Api("127.0.0.1" if address in ("0.0.0.0", "::", "") else address, _envspec.port_of(env), key)

@@ -19,7 +19,19 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_jso
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import UnitSpec, render
 from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, hash_file, read_stamp
 
-__all__ = ["Declared", "Paths", "draw", "dry_run", "effective_env", "find_runtime", "redraw"]
+__all__ = [
+    "Declared",
+    "Paths",
+    "draw",
+    "dry_run",
+    "effective_env",
+    "find_runtime",
+    "redraw",
+    "require_certified",
+    "require_runtime",
+    "require_same_argv",
+    "unit_spec",
+]
 
 
 @dataclass(frozen=True)
@@ -63,9 +75,9 @@ class Paths:
         """The folder of the endpoint's eras."""
         return os.path.join(self.state, self.endpoint)
 
-    def launcher(self, text: str) -> str:
+    def launcher(self, text: str, engine: str = "llamacpp") -> str:
         """A launcher is named by its content, so that an old era keeps the one it was proven with."""
-        return os.path.join(self.launchers, sha256_text(text)[:12], "serve-llamacpp")
+        return os.path.join(self.launchers, sha256_text(text)[:12], f"serve-{engine}")
 
 
 @dataclass(frozen=True)
@@ -76,6 +88,7 @@ class Declared:
     cards decide which devices the unit may open. ``api_key_file`` is a file of root's that systemd hands to the server.
     ``client`` and ``probes`` say what it must be seen to do (see ``_probe_declare``), ``replaces`` what its deploy
     retires (see ``_replaces``). ``rivals`` are endpoints of this host that want the same port or card and make way.
+    ``setups`` are those of engine r9v (see ``_r9v_setups``).
     """
 
     name: str
@@ -100,6 +113,7 @@ class Declared:
     keep_eras: int = 10
     timeout_stop_s: int = 180
     restart_sec: int = 10
+    setups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def from_entry(cls, entry: Mapping[str, Any], launcher: str) -> Declared:
@@ -147,9 +161,12 @@ def find_runtime(prefix: str, name: str) -> dict[str, Any] | None:
     }
 
 
-def dry_run(launcher_text: str, env: Mapping[str, str]) -> list[str]:
-    """The argv that the launcher would run in this environment, nothing started; its refusal is a FleetError."""
-    argv = ["/usr/bin/bash", "-s"]
+def dry_run(launcher_text: str, env: Mapping[str, str], switch: Sequence[str] = ()) -> list[str]:
+    """The argv that the launcher would run in this environment, nothing started; its refusal is a FleetError.
+
+    ``switch`` is a command before it, as to become another user.
+    """
+    argv = [*switch, "/usr/bin/bash", "-s"]
     bare = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
     try:
         done = subprocess.run(
@@ -195,12 +212,8 @@ def _credential(declared: Declared, spec: UnitSpec) -> dict[str, str]:
     return {"API_KEY_FILE": spec.credential}
 
 
-def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
-    """The blueprint of the era that ``declared`` (with ``rung``) asks for, on this host as it is.
-
-    Raises a FleetError when a rule between env keys is broken, the runtime is not built, or the launcher
-    refuses (a file missing, a key unknown).
-    """
+def require_runtime(declared: Declared, paths: Paths) -> dict[str, Any]:
+    """The runtime of an endpoint (see :func:`find_runtime`); a FleetError where it is not on this host."""
     runtime = find_runtime(paths.runtimes, declared.runtime)
     if runtime is None:
         raise FleetError(
@@ -209,10 +222,15 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
             found="no such tree",
             remedy="Run site.yml, which builds it first",
         )
-    spec = UnitSpec(
+    return runtime
+
+
+def unit_spec(declared: Declared, paths: Paths) -> UnitSpec:
+    """What the endpoint's unit is made of."""
+    return UnitSpec(
         endpoint=declared.name,
         user=declared.user,
-        launcher=paths.launcher(declared.launcher),
+        launcher=paths.launcher(declared.launcher, declared.engine),
         env_file=paths.env_file,
         restart_sec=declared.restart_sec,
         timeout_start_s=declared.deadline_s,
@@ -221,6 +239,15 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
         api_key_file=declared.api_key_file,
         unit=paths.unit,
     )
+
+
+def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
+    """The blueprint of the era that ``declared`` (with ``rung``) asks for, on this host as it is.
+
+    Raises a FleetError when a rule between env keys is broken, the runtime is not built, or the launcher
+    refuses (a file missing, a key unknown).
+    """
+    runtime, spec = require_runtime(declared, paths), unit_spec(declared, paths)
     given = _envspec.normalise(declared.engine, effective_env(declared, rung) | _credential(declared, spec))
     env = _envspec.derive(
         declared.engine, given, declared.payload["dir"], declared.payload["files"], runtime["server_bin"]
@@ -286,11 +313,8 @@ def _payload_now(era: Era, stamp_dir: str) -> None:
             )
 
 
-def redraw(era: Era, stamp_dir: str) -> Blueprint:
-    """The blueprint of an era that was proven before, as it was; a FleetError where what it needs is gone.
-
-    Its payload files must be the same, and its launcher's dry run still come to the arguments that were proven.
-    """
+def require_certified(era: Era) -> None:
+    """A FleetError for an era that was never proven."""
     if era.state != "certified":
         raise FleetError(
             f"era {era.id} cannot be restored",
@@ -298,13 +322,25 @@ def redraw(era: Era, stamp_dir: str) -> Blueprint:
             found=era.state,
             remedy="Choose one that playbooks/history.yml shows as certified",
         )
-    _payload_now(era, stamp_dir)
-    argv = dry_run(era.blueprint.launcher_text, era.blueprint.facts["env"])
-    if argv != era.blueprint.facts["argv"]:
+
+
+def require_same_argv(era: Era, argv: Sequence[str]) -> None:
+    """A FleetError where the launcher's dry run comes to other arguments by now than those that were proven."""
+    if list(argv) != era.blueprint.facts["argv"]:
         raise FleetError(
             f"era {era.id} cannot be restored",
             expected=f"the arguments {era.blueprint.facts['argv']}",
-            found=argv,
+            found=list(argv),
             remedy="Choose another era",
         )
+
+
+def redraw(era: Era, stamp_dir: str) -> Blueprint:
+    """The blueprint of an era that was proven before, as it was; a FleetError where what it needs is gone.
+
+    Its payload files must be the same, and its launcher's dry run still come to the arguments that were proven.
+    """
+    require_certified(era)
+    _payload_now(era, stamp_dir)
+    require_same_argv(era, dry_run(era.blueprint.launcher_text, era.blueprint.facts["env"]))
     return era.blueprint

@@ -13,11 +13,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc, _systemd
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec, _proc, _systemd
 from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api, api_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._diagnosis import diagnose
 from ansible_collections.dank.llm_fleet.plugins.module_utils._drain import drain
+from ansible_collections.dank.llm_fleet.plugins.module_utils._engines import chain
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
@@ -33,7 +34,6 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import (
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import (
     Link,
     Observed,
-    chain,
     launcher_fault,
     observe,
     payload_paths,
@@ -66,17 +66,18 @@ _LAST_WORDS = 20  # of them, shown
 _MOMENT_S = 0.5  # that systemd may take to see that a process has ended
 
 
-def gate_port(units: Collection[str], port: int, leaving: Collection[str] = ()) -> None:
+def gate_port(units: Collection[str], port: int, leaving: Collection[str] = (), pids: Collection[int] = ()) -> None:
     """Refuse when anything but ``units`` (the endpoint's, and rivals that make way) listens on the port.
 
-    ``leaving`` are units that will be retired first, of whichever manager.
+    ``leaving`` are units that will be retired first, of whichever manager, ``pids`` the processes of ``units`` that
+    run elsewhere, as a container's do.
     """
     free = {*units, *leaving}
     others = [
         owner
         for owner in _proc.listeners(port)
         # A unit of a user's manager is told as "NAME of user@UID.service".
-        if owner.unit not in free and owner.unit.partition(" of ")[0] not in leaving
+        if owner.unit not in free and owner.pid not in pids and owner.unit.partition(" of ")[0] not in leaving
     ]
     if others:
         who = "; ".join(f"pid {o.pid} of {o.unit or 'no unit'}: {o.command}" for o in others)
@@ -146,7 +147,7 @@ def gate_shadow(paths: Paths, state: _systemd.UnitState, leaving: Collection[str
 
 def put_launcher(blueprint: Blueprint, paths: Paths) -> None:
     """Write the launcher under its content's name where it is not there as it was proven; nothing runs it yet."""
-    path = paths.launcher(blueprint.launcher_text)
+    path = paths.launcher(blueprint.launcher_text, blueprint.facts["engine"])
     if launcher_fault(path, blueprint.launcher_text):
         make_dirs(os.path.dirname(path))
         atomic_write(path, blueprint.launcher_text.encode(), mode=0o755)
@@ -188,7 +189,7 @@ def cut_over(
     for rival in rivals:
         _systemd.stop_and_disable(rival.unit, timeout_s=timeout_s)
     _systemd.stop(paths.unit, timeout_s=timeout_s)
-    port, cards = int(blueprint.facts["env"]["LISTEN_PORT"]), blueprint.facts.get("cards", [])
+    port, cards = _envspec.port_of(blueprint.facts["env"]), blueprint.facts.get("cards", [])
     with gates.gate("drain"):
         drain(paths.endpoint, [pid for pid in pids if pid], port, cards, deadline_s=timeout_s, say=say)
     say("start")
@@ -306,7 +307,7 @@ def prove(
     say("truth: unit, process, socket, answer")
     with gates.gate("truth"), _alive(paths.unit, before, engine=facts["engine"], gate="truth"):
         seen = look_at(era, paths, api)
-        links = chain(era, paths.unit, paths.unit_file, seen, facts["drop_ins"])
+        links = chain(era, paths, seen, api)
         require(links, paths.endpoint)
     with gates.gate("probes"), _alive(paths.unit, before, engine=facts["engine"], gate="probes"):
         declared = declare(facts)
@@ -322,7 +323,7 @@ def look_at(era: Era, paths: Paths, api: Api) -> Observed:
     """Everything of the endpoint that truth compares with ``era``."""
     text = era.blueprint.launcher_text
     files = payload_paths(era.blueprint.facts)
-    launcher = (paths.launcher(text), text)
+    launcher = (paths.launcher(text, era.blueprint.facts["engine"]), text)
     return observe(paths.unit, paths.unit_file, paths.env_file, api, files, paths.stamps, launcher)
 
 

@@ -21,10 +21,10 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
     put_launcher,
     remove_files,
 )
+from ansible_collections.dank.llm_fleet.plugins.module_utils._engines import gate_ledger, gate_ready
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import Foretold
-from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_ledger import gate_ledger
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
 from ansible_collections.dank.llm_fleet.plugins.module_utils._retire import retire, undo
 from ansible_collections.dank.llm_fleet.plugins.module_utils._retire_plan import RetireSpec
@@ -76,6 +76,7 @@ def carry_out(job: Job) -> Done:
     put_launcher(era.blueprint, paths)
     with job.gates.gate("unit"):
         _systemd.verify_unit(paths.unit, era.blueprint.unit_text)
+    gate_ready(era.blueprint.facts, job.gates, idle=not (_systemd.show(paths.unit).main_pid or job.rivals))
     if job.rivals or job.retirement is not None:
         names = [rival.endpoint for rival in job.rivals]
         job.store.set_made_way({"since": job.since, "rivals": names, "retires": job.retirement is not None})

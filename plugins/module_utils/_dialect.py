@@ -34,6 +34,8 @@ class Dialect:
     no_metrics: tuple[int, ...]  # statuses of /metrics where it is off
     no_image: tuple[int, str]  # status, and words in it, of a text-only model's refusal
     exact: Mapping[str, Any]  # what a request adds so that a repetition is computed anew
+    cache_rounds: int  # the same prompt so often, and the last of them must come from the cache
+    cache_repeats: int  # of the sentence that such a prompt is made of: longer than a block of its cache
 
 
 LLAMA_SERVER = Dialect(
@@ -64,6 +66,8 @@ LLAMA_SERVER = Dialect(
     no_metrics=(501,),
     no_image=(500, "image input is not supported"),
     exact={"cache_prompt": False},
+    cache_rounds=2,
+    cache_repeats=24,
 )
 VLLM = Dialect(
     name="vLLM",
@@ -87,6 +91,9 @@ VLLM = Dialect(
     no_metrics=(404,),
     no_image=(400, ""),
     exact={},
+    # The R9V fork's recurrent layers keep a checkpoint every 1616 tokens, and the third round is the first to find one.
+    cache_rounds=3,
+    cache_repeats=450,
 )
 _ENGINES = {"llamacpp": LLAMA_SERVER, "r9v": VLLM}
 

@@ -17,9 +17,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils import _systemd
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import (
     Declared,
     Paths,
-    draw,
     find_runtime,
-    redraw,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._card_list import list_cards
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
@@ -33,12 +31,14 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
 from ansible_collections.dank.llm_fleet.plugins.module_utils._deploy import Done, Job, carry_out, go_back
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import look, row, truth_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_plan import Plan, decide, pin_words
+from ansible_collections.dank.llm_fleet.plugins.module_utils._engines import draw, gate_fit, redraw, serving_pids
+from ansible_collections.dank.llm_fleet.plugins.module_utils._envspec import port_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era_history import prune
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import Held, file_lock, left_behind
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_cards import gate_cards
-from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import Foretold, gate_fit
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import Foretold
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import make_dirs, read_optional, sweep
 from ansible_collections.dank.llm_fleet.plugins.module_utils._replaces import frees, leaving_units, spec_of
@@ -286,10 +286,11 @@ def _gates_before(
         gate_drop_ins(paths.unit, state, facts["drop_ins"])
     with gates.gate("port"):
         units = [paths.unit, *(rival.unit for rival in job.rivals)]
-        gate_port(units, int(facts["env"]["LISTEN_PORT"]), leaving_units(retirement))
+        pids = serving_pids([paths, *job.rivals])
+        gate_port(units, port_of(facts["env"]), leaving_units(retirement), pids)
     with gates.gate("cards"):
         cards, making_way = facts.get("cards", []), {*units, *leaving_units(retirement)}
-        gate_cards(cards, facts["env"], list_cards() if cards else [], making_way)
+        gate_cards(cards, facts.get("effective", facts["env"]), list_cards() if cards else [], making_way, pids)
     if job.repair or fresh is None:
         return None
     return gate_fit(declared, asked.rung, state.main_pid, gates, fresh)
@@ -308,7 +309,7 @@ def _alone(declared: Declared, paths: Paths) -> Iterator[Held]:
             held[name] = stack.enter_context(file_lock(store.lock_path, wait_s=_LOCK_WAIT_S, purpose=purpose))
         for name in held:
             EraStore(replace(paths, endpoint=name).store).sweep()
-        for path in (paths.env_file, paths.unit_file, paths.launcher(declared.launcher)):
+        for path in (paths.env_file, paths.unit_file, paths.launcher(declared.launcher, declared.engine)):
             sweep(path)
         yield replace(held[declared.name], waited=any(one.waited for one in held.values()))
 

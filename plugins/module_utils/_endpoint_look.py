@@ -10,16 +10,17 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc, _systemd
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec, _proc, _systemd
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import api_of, look_at
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_plan import pin_words
+from ansible_collections.dank.llm_fleet.plugins.module_utils._engines import chain
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era, EraStore
+from ansible_collections.dank.llm_fleet.plugins.module_utils._era_history import model_file
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._rest import damage_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import (
     Link,
-    chain,
     first_broken,
     require,
 )
@@ -48,11 +49,11 @@ def row(
         "restarts": state.n_restarts,
         "pid": state.main_pid,
         "payload": facts.get("payload", {}).get("name"),
-        "model_file": os.path.basename(facts["env"]["MODEL_FILE"]) if facts else None,
+        "model_file": model_file(facts) if facts else None,
         "runtime": facts.get("runtime", {}).get("name"),
         "shape": facts.get("shape", {}),
-        "port": int(facts["env"]["LISTEN_PORT"]) if facts else None,
-        "alias": facts["env"]["ALIAS"] if facts else None,
+        "port": _envspec.port_of(facts["env"]) if facts else None,
+        "alias": (facts["env"].get("ALIAS") or facts["env"].get("R9V_SERVED_MODEL_NAME")) if facts else None,
         "memory_mib": round(_proc.resident_bytes(state.main_pid) / 2**20, 1) if state.running else None,
         "health": health,
         "era": era.id if era is not None else None,
@@ -67,8 +68,9 @@ def row(
 def truth_of(era: Era, paths: Paths) -> tuple[list[Link], str]:
     """The era's chain of truth, and what ``/health`` says."""
     facts = era.blueprint.facts
-    seen = look_at(era, paths, api_of(facts["env"], key_needed=False))
-    return chain(era, paths.unit, paths.unit_file, seen, facts["drop_ins"]), seen.health
+    api = api_of(facts["env"], key_needed=False)
+    seen = look_at(era, paths, api)
+    return chain(era, paths, seen, api), seen.health
 
 
 def require_era(paths: Paths) -> Era:

@@ -13,7 +13,18 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec_lla
 from ansible_collections.dank.llm_fleet.plugins.module_utils._envkey import Key, to_text, value_fault
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 
-__all__ = ["ENGINES", "address_of", "check", "closest", "derive", "keys", "normalise", "shape"]
+__all__ = [
+    "ENGINES",
+    "address_of",
+    "check",
+    "closest",
+    "derive",
+    "engine_of",
+    "keys",
+    "normalise",
+    "port_of",
+    "shape",
+]
 
 _SPECS = {"llamacpp": _envspec_llamacpp, "r9v": _envspec_r9v}
 _TABLES = {engine: {key.name: key for key in spec.KEYS} for engine, spec in _SPECS.items()}
@@ -99,6 +110,8 @@ def derive(
     full = dict(env)
     if engine == "llamacpp":
         full = _envspec_llamacpp.derive(env, payload_dir, payload_files, server_bin)
+    else:
+        full = _envspec_r9v.derive(env, server_bin)
     return {name: full[name] for name in (*table, *(other for other in full if other not in table)) if name in full}
 
 
@@ -107,6 +120,16 @@ def shape(engine: str, env: Mapping[str, str]) -> dict[str, Any]:
     if _engine(engine) == "r9v":
         return _envspec_r9v.shape(env)
     return _envspec_llamacpp.shape(env)
+
+
+def engine_of(env: Mapping[str, str]) -> str:
+    """The engine that a derived env belongs to, by the key that each must have."""
+    return "r9v" if "R9V_STATE_FILE" in env else "llamacpp"
+
+
+def port_of(env: Mapping[str, str]) -> int:
+    """The TCP port of a derived env."""
+    return int(address_of(engine_of(env), env)[1] or 0)
 
 
 def address_of(engine: str, env: Mapping[str, str]) -> tuple[str | None, str | None]:

@@ -8,16 +8,19 @@ The state file carries the tuned shape, so most keys are absent from an env file
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._envkey import Key
 
-__all__ = ["KEYS", "rules", "shape"]
+__all__ = ["KEYS", "derive", "rules", "shape"]
 
 _BDF = r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 
 KEYS: tuple[Key, ...] = (
+    Key("R9V_CHECKOUT", "path", "The fork's checkout, whose scripts/launch.sh is run", required=True, form="program",
+        note="from the runtime; no line of the inventory"),
     Key("R9V_STATE_FILE", "path", "The qualified setup.json to serve from", required=True, form="r9v",
         note="a rollback to another payload flips this line"),
     Key("R9V_HOST_BIND", "text", "Address to publish on", pattern=r"[0-9A-Fa-f.:]+", required=True, form="r9v"),
@@ -44,6 +47,17 @@ KEYS: tuple[Key, ...] = (
         form="r9v"),
     Key("R9V_MAX_MODEL_LEN", "int", "Tokens of context of one conversation", low=256, form="r9v"),
 )  # fmt: skip
+
+
+def derive(env: Mapping[str, str], launch: str) -> dict[str, str]:
+    """``env`` with the checkout that ``launch`` (its scripts/launch.sh) lies in, and without its empty lines.
+
+    An empty value would not survive the profile, which sets what is unset or empty; so it is no line at all.
+    """
+    return {
+        **{key: value for key, value in env.items() if value},
+        "R9V_CHECKOUT": os.path.dirname(os.path.dirname(launch)),
+    }
 
 
 def _cards(env: Mapping[str, str]) -> list[str]:

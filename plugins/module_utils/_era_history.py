@@ -14,7 +14,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era, Er
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import ERA_VARIABLE
 
-__all__ = ["changes", "history", "prune", "referenced_files", "referenced_runtimes"]
+__all__ = ["changes", "history", "model_file", "prune", "referenced_files", "referenced_runtimes"]
 
 
 def history(store: EraStore) -> list[dict[str, Any]]:
@@ -39,6 +39,11 @@ def history(store: EraStore) -> list[dict[str, Any]]:
     return rows
 
 
+def model_file(facts: Mapping[str, Any]) -> str:
+    """The name of the file that an era serves, its first part where it has several."""
+    return str(facts["model_file"]) if "model_file" in facts else os.path.basename(facts["env"]["MODEL_FILE"])
+
+
 def _row(era: Era) -> dict[str, Any]:
     facts, certificate = era.blueprint.facts, era.meta.get("certificate") or {}
     return {
@@ -49,7 +54,7 @@ def _row(era: Era) -> dict[str, Any]:
         "reason": era.meta.get("reason"),
         "rung": facts["rung"],
         "payload": facts["payload"]["name"],
-        "model_file": os.path.basename(facts["env"]["MODEL_FILE"]),
+        "model_file": model_file(facts),
         "runtime": facts["runtime"]["name"],
         "runtime_version": facts["runtime"]["version"],
         "shape": facts["shape"],

@@ -56,7 +56,7 @@ def _check(card: Mapping[str, Any], one: FoundCard) -> None:
 
 def _check_integrated(env: Mapping[str, str], seen: Sequence[FoundCard]) -> None:
     """No GPU of the CPU's is among those that the engine may see: ROCm counts it, and some engines die of it."""
-    visible = env.get("HIP_VISIBLE_DEVICES")
+    visible = env.get("HIP_VISIBLE_DEVICES", env.get("R9V_VISIBLE_DEVICES"))
     for one in seen:
         if one.integrated and (visible is None or str(one.index) in visible.split(",")):
             others = ",".join(str(card.index) for card in seen if not card.integrated and card.vendor == "amd")
@@ -82,14 +82,14 @@ def _check_atomics(env: Mapping[str, str], cards: Sequence[tuple[str, FoundCard]
             )
 
 
-def _check_strangers(cards: Sequence[tuple[str, FoundCard]], units: Collection[str]) -> None:
+def _check_strangers(cards: Sequence[tuple[str, FoundCard]], units: Collection[str], pids: Collection[int]) -> None:
     """Nobody holds memory of a card but units that will make way."""
     held = [
         f"card {name}: {'' if holder.mib is None else f'{holder.mib:,.0f} MiB by '}pid {holder.pid} of "
         f"{holder.unit or 'no unit'}: {holder.command}"
         for name, one in cards
         for holder in one.holders
-        if holder.unit.partition(" of ")[0] not in units
+        if holder.unit.partition(" of ")[0] not in units and holder.pid not in pids
     ]
     if held:
         raise FleetError(
@@ -101,12 +101,17 @@ def _check_strangers(cards: Sequence[tuple[str, FoundCard]], units: Collection[s
 
 
 def gate_cards(
-    cards: Sequence[Mapping[str, Any]], env: Mapping[str, str], seen: Sequence[FoundCard], units: Collection[str]
+    cards: Sequence[Mapping[str, Any]],
+    env: Mapping[str, str],
+    seen: Sequence[FoundCard],
+    units: Collection[str],
+    pids: Collection[int] = (),
 ) -> None:
     """Refuse when the host's cards are not those of ``cards`` (an endpoint's, as ``_resolve`` gives them).
 
-    ``env`` are the endpoint's lines, ``seen`` the host's GPUs, ``units`` those that hold cards now and make way. Cards
-    whose address the inventory does not know cannot be held against anything, and are passed over.
+    ``env`` are the endpoint's lines, ``seen`` the host's GPUs, ``units`` those that hold cards now and make way,
+    ``pids`` their processes elsewhere. Cards whose address the inventory does not know cannot be held against
+    anything, and are passed over.
     """
     pairs = [(str(card["name"]), _found(card, seen)) for card in identified(cards)]
     for card, (_name, one) in zip(identified(cards), pairs, strict=True):
@@ -114,4 +119,4 @@ def gate_cards(
     if any(card["vendor"] == "amd" for card in cards):
         _check_integrated(env, seen)
     _check_atomics(env, pairs)
-    _check_strangers(pairs, units)
+    _check_strangers(pairs, units, pids)

@@ -39,6 +39,9 @@ GATES = (
     Gate(
         "cards", "The cards are those declared, in their order, no GPU of the CPU's among them, held by nobody", _BEFORE
     ),
+    Gate("setup", "R9V: the setup state is ready, and every file that it names is as it was verified", _BEFORE),
+    Gate("image", "R9V: the state's image is the runtime's, by its manifest's digest, and podman has it", _BEFORE),
+    Gate("free cards", "R9V: where nothing of ours runs, each card has what the fork's doctor asks free", _BEFORE),
     Gate("kinship", "Projector, drafter and adapter belong to the model, whose types the runtime knows", _BEFORE),
     Gate("second opinion", "The engine's own count of the memory, where it has one, agrees with ours", _BEFORE),
     Gate("fit", "The boot leaves every card, and the host, its floor", _BEFORE),

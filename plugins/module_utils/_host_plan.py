@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.dank.llm_fleet.plugins.module_utils import _buildplan, _host, _payload, _rest_install
+from ansible_collections.dank.llm_fleet.plugins.module_utils import (
+    _buildplan,
+    _host,
+    _payload,
+    _r9v_runtime,
+    _rest_install,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint import converge
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
@@ -17,7 +23,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._progress import Pr
 __all__ = ["DEPLOYABLE", "STEPS", "refuse_undeployable", "survey"]
 
 STEPS = ("host", "runtime", "payload", "endpoint")
-DEPLOYABLE = ("llamacpp",)
+DEPLOYABLE = ("llamacpp", "r9v")
 
 
 def refuse_undeployable(endpoints: Sequence[Mapping[str, Any]]) -> None:
@@ -32,18 +38,27 @@ def refuse_undeployable(endpoints: Sequence[Mapping[str, Any]]) -> None:
             )
 
 
+def _runtime_work(entry: Mapping[str, Any]) -> str:
+    """What is to be done about a runtime, in words; "" for nothing."""
+    if entry["engine"] == "r9v":
+        return "; ".join(_r9v_runtime.plan(_r9v_runtime.parse_request(entry)))
+    plan = _buildplan.make_plan(_buildplan.parse_request(entry))
+    return "" if plan.action == "none" else f"{plan.action}: {'; '.join(plan.reasons)}"
+
+
 def survey(
     host: Mapping[str, Any],
     runtimes: Sequence[Mapping[str, Any]],
     payloads: Sequence[Mapping[str, Any]],
     endpoints: Sequence[Mapping[str, Any]],
-    launcher: str,
+    launchers: Mapping[str, str],
     rest: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """``{"steps": {step: has work}, "why": {step: reason}, "endpoints": rows, "warnings": [...]}``; reads only.
 
     Each step stands on the one before: from the first that has work on, all later ones count as having work too,
-    and are not looked at. A fault in a look is that step's reason; the step itself then runs and raises it.
+    and are not looked at. ``launchers`` are the launchers' texts by engine.
+    A fault in a look is that step's reason; the step itself then runs and raises it.
     """
     refuse_undeployable(endpoints)
     why: dict[str, str] = {}
@@ -56,9 +71,9 @@ def survey(
 
     def runtime_step() -> str:
         for entry in runtimes:
-            plan = _buildplan.make_plan(_buildplan.parse_request(entry))
-            if plan.action != "none":
-                return f"runtime {entry['name']}: {plan.action}: {'; '.join(plan.reasons)}"
+            work = _runtime_work(entry)
+            if work:
+                return f"runtime {entry['name']}: {work}"
         return ""
 
     def payload_step() -> str:
@@ -74,7 +89,9 @@ def survey(
 
     def endpoint_step() -> str:
         for entry in endpoints:
-            told = converge(Declared.from_entry(entry, launcher), Paths(entry["name"]), plan_only=True)
+            told = converge(
+                Declared.from_entry(entry, launchers[entry["engine"]]), Paths(entry["name"]), plan_only=True
+            )
             rows.append(told["endpoint"])
             warnings.extend(told["warnings"])
             if told["changed"]:

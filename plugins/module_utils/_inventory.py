@@ -24,6 +24,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_schema i
     PAYLOAD,
     REPLACES,
     RUNTIME,
+    SETUP,
     SOURCES,
     UNKNOWN,
     check_digest,
@@ -31,6 +32,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_schema i
     source_fields,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._lock import fill
+from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_setups import faults_of_setups, key_faults
 
 __all__ = ["Verdict", "validate"]
 
@@ -138,7 +140,10 @@ def _normalise(engine: str, env: Mapping[str, Any]) -> tuple[dict[str, str], lis
 
 
 def _env_problems(
-    engine: str, env: Mapping[str, Any], payload: Mapping[str, Any] | None
+    engine: str,
+    env: Mapping[str, Any],
+    payload: Mapping[str, Any] | None,
+    setups: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> tuple[list[str], dict[str, str]]:
     """(everything wrong with the env, its lines with what follows from the payload)."""
     sound, problems, bad = _normalise(engine, env)
@@ -148,6 +153,7 @@ def _env_problems(
             full = _envspec.derive(engine, sound, payload["dir"], payload["files"], "/llama-server")
         except FleetError as exc:
             return [*problems, exc.message], sound
+        problems += key_faults(full, setups or {}) if engine == "r9v" else []
         problems += [
             text
             for text in _envspec.check(engine, full)
@@ -210,7 +216,7 @@ def _check_visible(
             yield f"{where}.env.{key} is missing: an iGPU would be seen too. Set it to {','.join(indices)}."
     if engine == "r9v" and "R9V_EXPECTED_GPU_BDFS" in env:
         addresses = [str(card.get("pci")) for card in cards]
-        if env["R9V_EXPECTED_GPU_BDFS"].split(",") != addresses:
+        if UNKNOWN not in addresses and env["R9V_EXPECTED_GPU_BDFS"].split(",") != addresses:
             yield (
                 f"{where}.env.R9V_EXPECTED_GPU_BDFS is {env['R9V_EXPECTED_GPU_BDFS']}; expected {','.join(addresses)}, "
                 f"the declared cards in their order. Mend one of the two."
@@ -257,6 +263,16 @@ def _check_measured(
     yield from (f"{where}.env: {text}" for text in found if text not in base)
 
 
+def _sound_setups(where: str, given: Mapping[str, Any]) -> tuple[Mapping[str, Mapping[str, Any]], list[str]]:
+    """(the setups where all are sound, else none; what is wrong with them)."""
+    told = given.get("setups") or {}
+    if told and given["engine"] != "r9v":
+        return {}, [f"{where}.setups belongs to engine r9v. Take it out."]
+    problems = [text for name, one in told.items() for text in check_keys(f"{where}.setups.{name}", one, SETUP)]
+    problems = problems or [f"{where}.{text}" for text in faults_of_setups(told)]
+    return ({} if problems else told), problems
+
+
 def _check_endpoint(
     name: str,
     given: Any,
@@ -287,14 +303,16 @@ def _check_endpoint(
         )
     out.problems += unusable(where, given["runtime"], runtime, given["env"], given.get("rungs") or {})
     payload = payloads[given["payload"]] if f"payload {given['payload']}" in sound else None
-    base, env = _env_problems(engine, given["env"], payload)
+    setups, problems = _sound_setups(where, given)
+    out.problems += problems
+    base, env = _env_problems(engine, given["env"], payload, setups)
     out.problems += [f"{where}.env: {text}" for text in base]
     windows = {"": _window(engine, env)}
     for rung, lines in (given.get("rungs") or {}).items():
         if not isinstance(lines, Mapping) or not lines:
             out.problems.append(f"{where}.rungs.{rung} is {lines!r}; expected the env lines that differ.")
             continue
-        found, merged = _env_problems(engine, {**given["env"], **lines}, payload)
+        found, merged = _env_problems(engine, {**given["env"], **lines}, payload, setups)
         out.problems += [f"{where}.rungs.{rung}: {text}" for text in found if text not in base]
         windows[rung] = _window(engine, merged)
     for number, one in enumerate(given.get("measured") or []):

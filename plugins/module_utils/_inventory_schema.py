@@ -29,6 +29,7 @@ __all__ = [
     "PROOF",
     "REPLACES",
     "RUNTIME",
+    "SETUP",
     "SOURCES",
     "TOOLKIT",
     "UNKNOWN",
@@ -184,7 +185,17 @@ SOURCES = {
     },
     "path": {"path": _path(required=True), "subdir": _text()},
     "installed": {"path": _path(required=True)},
-    "bundle": {"image": _text(required=True), "checkout": _path(), "sha256": _SHA, "sha256_prefix": _SHA_PREFIX},
+    "bundle": {
+        "image": _text(required=True),
+        "checkout": _path(),
+        "sha256": _SHA,
+        "sha256_prefix": _SHA_PREFIX,
+        "url": _text(),
+        "commit": _like(_COMMIT, "7 to 40 hexadecimal digits"),
+        "includes": _texts(),
+        "archive": _path(),
+        "archive_sha256": _SHA,
+    },
 }
 PAYLOAD = {"dir": _path(required=True), "files": _items(required=True)}
 FILE = {
@@ -219,6 +230,7 @@ ENDPOINT = {
     "drop_ins": _texts(),
     "replaces": _table(),
     "probes": _table(),
+    "setups": _table(),
     "measured": _items(),
     "api_key_file": _path(),
     "keep_eras": _count(),
@@ -238,6 +250,12 @@ CLIENT = {
     "reasoning_efforts": _texts(),
     "sampling": _table(),
     "rungs": _table(),
+}
+SETUP = {
+    "file": _path(required=True),
+    "ple_bytes": _count(),
+    "headroom_gib": Field("a number of GiB", lambda value: isinstance(value, (int, float)) and not value < 0),
+    "keys": _texts(),
 }
 REPLACES = {
     "slug": _like(re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*"), "letters, digits, _ . and -"),

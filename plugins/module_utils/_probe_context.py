@@ -27,7 +27,7 @@ __all__ = ["judge_cache", "judge_context", "judge_slots", "most_at_once", "probe
 # Every word is at least one token to every tokeniser.
 _WORD = " x"
 _OVER = 256  # words more than the window holds
-_CACHED_PROMPT = "Repeat the word hello. " * 24  # longer than a block of any engine's prefix cache
+_CACHED = "Repeat the word hello. "
 _STREAM_TOKENS = 64
 
 
@@ -51,15 +51,16 @@ def probe_context(target: Target) -> Verdict:
     return judge_context(target.ask(user(_WORD * (window + _OVER)), max_tokens=1), window)
 
 
-def judge_cache(first: Reply, second: Reply) -> Verdict:
-    """Of an identical prompt the second time most tokens come from the cache."""
-    seconds = first.seconds + second.seconds
-    for reply in (first, second):
+def judge_cache(*replies: Reply) -> Verdict:
+    """Of an identical prompt the last time most tokens come from the cache."""
+    seconds = sum(reply.seconds for reply in replies)
+    for reply in replies:
         if reply.fault:
             return failed("cache", reply.fault, seconds)
-    cached = find("prompt_tokens_details.cached_tokens", second.usage)
-    count = second.usage.get("prompt_tokens")
-    facts = {**second.facts, "cached_tokens": cached}
+    last = replies[-1]
+    cached = find("prompt_tokens_details.cached_tokens", last.usage)
+    count = last.usage.get("prompt_tokens")
+    facts = {**last.facts, "cached_tokens": cached}
     if not isinstance(cached, int) or not isinstance(count, int) or 2 * cached < count:
         words = f"expected most of {count} prompt tokens from the cache, found {cached} cached_tokens in usage"
         return failed("cache", words, seconds, **facts)
@@ -67,9 +68,9 @@ def judge_cache(first: Reply, second: Reply) -> Verdict:
 
 
 def probe_cache(target: Target) -> Verdict:
-    """The same prompt twice, one after the other."""
-    first = target.ask(user(_CACHED_PROMPT), max_tokens=1)
-    return judge_cache(first, target.ask(user(_CACHED_PROMPT), max_tokens=1))
+    """The same prompt again and again, one after the other; how often depends on the engine."""
+    prompt = user(_CACHED * target.dialect.cache_repeats)
+    return judge_cache(*(target.ask(prompt, max_tokens=1) for _round in range(target.dialect.cache_rounds)))
 
 
 def _span(streamed: Streamed) -> tuple[float, float]:

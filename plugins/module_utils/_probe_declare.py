@@ -107,9 +107,10 @@ def declare(facts: Mapping[str, Any]) -> Declaration:
     engine, env = facts.get("engine", "llamacpp"), facts["env"]
     client, given = facts.get("client") or {}, {**DEFAULTS, **(facts.get("probes") or {})}
     found = {"health", "models", "chat", "stream", "greedy"}
-    found |= _of_llamacpp(env, client) if engine == "llamacpp" else _of_r9v(env, client)
+    # Of an R9V endpoint the setup state says most, and the env file has but what lies over it.
+    found |= _of_llamacpp(env, client) if engine == "llamacpp" else _of_r9v(facts.get("effective") or env, client)
     found = (found | set(given.get("capabilities") or ())) - set(given.get("without") or ())
-    shape = _envspec.shape(engine, env)
+    shape = _envspec.shape(engine, facts.get("effective") or env)
     window = shape["ctx_per_slot"] if shape["ctx_per_slot"] is not None else client.get("context_window")
     return Declaration(
         engine=engine,

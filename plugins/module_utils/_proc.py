@@ -6,19 +6,24 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 __all__ = [
     "SocketOwner",
+    "age_s",
     "anonymous_bytes",
     "available_bytes",
+    "cgroup_of",
     "cmdline",
     "deleted_mappings",
     "environ",
     "exe",
     "listeners",
     "listening_inodes",
+    "locked_bytes",
+    "parent_of",
     "resident_bytes",
     "unit_of",
 ]
@@ -85,6 +90,27 @@ def anonymous_bytes(pid: int) -> int:
     return _status_bytes(pid, b"RssAnon:", b"RssShmem:")
 
 
+def locked_bytes(pid: int) -> int:
+    """VmLck of the process in bytes: what it has locked in memory; 0 when it has ended."""
+    return _status_bytes(pid, b"VmLck:")
+
+
+def age_s(pid: int) -> float:
+    """Seconds since the process began (starttime of proc_pid_stat(5), in ticks since the machine's start)."""
+    # The name, in brackets, may hold blanks and brackets itself.
+    ticks = int(_read(pid, "stat").rpartition(b")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+
+
+def parent_of(pid: int) -> int | None:
+    """The process that is its parent; None when it has ended."""
+    try:
+        status = _read(pid, "status")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(b"PPid:"))
+
+
 def available_bytes() -> int:
     """MemAvailable: what this machine can give without swapping."""
     with open("/proc/meminfo", "rb") as handle:
@@ -92,6 +118,14 @@ def available_bytes() -> int:
             if line.startswith(b"MemAvailable:"):
                 return int(line.split()[1]) * 1024
     raise OSError("/proc/meminfo has no MemAvailable")
+
+
+def cgroup_of(pid: int) -> str:
+    """The process's cgroups as the kernel lists them; "" when it has ended."""
+    try:
+        return _read(pid, "cgroup").decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def unit_of(pid: int) -> str:

@@ -50,11 +50,9 @@ def cells(host: str, row: Mapping[str, Any]) -> tuple[str, ...]:
     passed = sum(probe["verdict"] == "pass" for probe in probes)
     notes += [f"{passed} of {len(probes)} probes pass"] if probes else []
     spec = shape.get("spec_type")
-    form = (
-        f"{shape['ctx_size']} {shape.get('cache_type_k') or 'f16'}/{shape.get('cache_type_v') or 'f16'}"
-        if shape
-        else "-"
-    )
+    form = str(shape["ctx_size"]) if shape else "-"
+    if shape and shape.get("parallel"):  # of an R9V endpoint the state says the rest
+        form += f" {shape.get('cache_type_k') or 'f16'}/{shape.get('cache_type_v') or 'f16'}"
     if spec and spec != "none":
         form += f" {spec}"
     return (
@@ -64,7 +62,7 @@ def cells(host: str, row: Mapping[str, Any]) -> tuple[str, ...]:
         age(row.get("age_s")),
         str(row.get("payload") or "-"),
         form,
-        f"{shape['parallel']} x {shape['ctx_per_slot']}" if shape else "-",
+        f"{shape['parallel']} x {shape['ctx_per_slot']}" if shape.get("parallel") else "-",
         _memory(row.get("memory_mib")),
         "ok" if row.get("health") == "HTTP 200" else str(row.get("health") or "-"),
         str(row.get("era") or "-"),

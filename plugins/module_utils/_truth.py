@@ -26,6 +26,7 @@ __all__ = [
     "Link",
     "Observed",
     "chain",
+    "environment_link",
     "first_broken",
     "launcher_fault",
     "observe",
@@ -33,6 +34,7 @@ __all__ = [
     "payload_paths",
     "require",
     "strange_files",
+    "unit_links",
     "unproven_files",
 ]
 
@@ -246,20 +248,9 @@ def _build_of(pid: int) -> str | None:
         return exc.message  # a look never breaks off here
 
 
-def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequence[str] = ()) -> list[Link]:
-    """All links in order, of llama-server; the first broken one is the fault, later ones often its consequence."""
-    facts = era.blueprint.facts
-    env: Mapping[str, str] = facts["env"]
+def unit_links(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequence[str] = ()) -> list[Link]:
+    """The links of every engine's chain up to the process: the unit is the deployed one, and runs."""
     again = "Run site.yml: it puts the era's files back and restarts the unit"
-    strangers = sorted(
-        {f"pid {pid} of {name or 'no unit'}: {command}" for pid, name, command in seen.owners if name != unit}
-    )
-    environment = {key: seen.environ.get(key, "(not set)") for key in [*env, ERA_VARIABLE]}
-    untold = seen.props.get("error", "(not told)")
-    settings = seen.props.get("default_generation_settings")
-    n_ctx = settings.get("n_ctx", untold) if isinstance(settings, dict) else untold
-    build = facts["runtime"].get("build_id")  # eras of older versions have none
-    per_slot = pad256(int(env["CTX_SIZE"]) // int(env["PARALLEL"]))
     return [
         _file_link("unit file", era.blueprint.unit_text, seen.unit_text, again),
         _file_link("env file", era.blueprint.env_text, seen.env_text, again),
@@ -274,10 +265,36 @@ def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequenc
         Link("pending reload", False, seen.unit.need_daemon_reload, again),
         Link("enabled", "enabled", seen.unit.unit_file_state, again),
         Link("unit state", "active (running)", seen.unit.words, f"See journalctl -u {unit}; then run site.yml"),
+    ]
+
+
+def environment_link(era: Era, seen: Observed) -> Link:
+    """The main process has the era's environment."""
+    env: Mapping[str, str] = era.blueprint.facts["env"]
+    found = {key: seen.environ.get(key, "(not set)") for key in [*env, ERA_VARIABLE]}
+    again = "Run site.yml: it puts the era's files back and restarts the unit"
+    return _keys_link("environment", {**env, ERA_VARIABLE: era.blueprint.digest}, found, again)
+
+
+def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequence[str] = ()) -> list[Link]:
+    """All links in order, of llama-server; the first broken one is the fault, later ones often its consequence."""
+    facts = era.blueprint.facts
+    env: Mapping[str, str] = facts["env"]
+    again = "Run site.yml: it puts the era's files back and restarts the unit"
+    strangers = sorted(
+        {f"pid {pid} of {name or 'no unit'}: {command}" for pid, name, command in seen.owners if name != unit}
+    )
+    untold = seen.props.get("error", "(not told)")
+    settings = seen.props.get("default_generation_settings")
+    n_ctx = settings.get("n_ctx", untold) if isinstance(settings, dict) else untold
+    build = facts["runtime"].get("build_id")  # eras of older versions have none
+    per_slot = pad256(int(env["CTX_SIZE"]) // int(env["PARALLEL"]))
+    return [
+        *unit_links(era, unit, unit_path, seen, drop_ins),
         Link("program", os.path.realpath(env["SERVER_BIN"]), seen.exe, again),
         *([Link("build id", build, seen.build_id, again)] if build else []),
         Link("arguments", list(facts["argv"]), list(seen.argv), again),
-        _keys_link("environment", {**env, ERA_VARIABLE: era.blueprint.digest}, environment, again),
+        environment_link(era, seen),
         Link("strangers on the port", [], strangers, "Stop that process by its id; it is not this endpoint's"),
         Link(
             "main process listens",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 
-__all__ = ["ERA_VARIABLE", "UnitSpec", "render"]
+__all__ = ["ERA_VARIABLE", "UnitSpec", "refuse_unsound", "render"]
 
 ERA_VARIABLE = "LLM_FLEET_ERA"
 
@@ -100,13 +100,8 @@ def _sandbox(spec: UnitSpec) -> str:
     return "\n".join(lines)
 
 
-def render(spec: UnitSpec, era_digest: str) -> str:
-    """The unit file's text; ``era_digest`` travels in the process's environment so that truth can read it there.
-
-    ``Type=exec`` makes a missing or unrunnable launcher fail the start instead of passing it. ``Restart=on-failure``
-    brings a killed server back, ten times in as many minutes: what never loads, as a half of a file, does not loop for
-    ever. ``vendor`` (amd, nvidia, or "" for none) opens what that driver needs.
-    """
+def refuse_unsound(spec: UnitSpec) -> None:
+    """A FleetError for a name or path that systemd would read in another way than it stands there."""
     if not _PLAIN_UNIT.fullmatch(spec.endpoint):
         raise FleetError(
             f"endpoint {spec.endpoint!r} cannot name a unit",
@@ -119,6 +114,16 @@ def render(spec: UnitSpec, era_digest: str) -> str:
             raise FleetError(f"path {path!r} cannot stand in a unit", expected="an absolute path of plain characters")
     if not _PLAIN_NAME.fullmatch(spec.user):
         raise FleetError(f"user {spec.user!r} of endpoint {spec.endpoint}", expected="a login name")
+
+
+def render(spec: UnitSpec, era_digest: str) -> str:
+    """The unit file's text; ``era_digest`` travels in the process's environment so that truth can read it there.
+
+    ``Type=exec`` makes a missing or unrunnable launcher fail the start instead of passing it. ``Restart=on-failure``
+    brings a killed server back, ten times in as many minutes: what never loads, as a half of a file, does not loop for
+    ever. ``vendor`` (amd, nvidia, or "" for none) opens what that driver needs.
+    """
+    refuse_unsound(spec)
     return f"""\
 # Written by dank.llm_fleet; change the inventory, not this file.
 [Unit]

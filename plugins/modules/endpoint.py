@@ -33,7 +33,7 @@ options:
   engine:
     description: What serves it.
     type: str
-    choices: [llamacpp]
+    choices: [llamacpp, r9v]
     default: llamacpp
   env:
     description: The lines of its env file. Values are written as text; an empty value is an explicit opt-out.
@@ -140,6 +140,13 @@ options:
       - systemd hands it to the server as a credential, so that the key is in no argument, env file or unit.
     type: path
     default: ""
+  setups:
+    description:
+      - For O(engine=r9v), the setups that it may serve from by name, each with C(file) (its C(setup.json)),
+        C(ple_bytes) (the embedding table's size), C(headroom_gib) (free on each card once it serves) and C(keys) (of
+        O(env), those that go with this setup alone).
+    type: dict
+    default: {}
   ggml_types:
     description: Ids of tensor types that the runtime, a fork, knows beside those of the engine.
     type: list
@@ -238,7 +245,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._progress import Pr
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "name": {"type": "str", "required": True},
-    "engine": {"type": "str", "choices": ["llamacpp"], "default": "llamacpp"},
+    "engine": {"type": "str", "choices": ["llamacpp", "r9v"], "default": "llamacpp"},
     "env": {"type": "dict", "required": True},
     "rungs": {"type": "dict", "default": {}},
     "runtime": {"type": "str", "required": True},
@@ -263,6 +270,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "measured": {"type": "list", "elements": "dict", "default": []},
     "ggml_types": {"type": "list", "elements": "int", "default": []},
     "api_key_file": {"type": "path", "default": "", "no_log": False},
+    "setups": {"type": "dict", "default": {}},
     "runtimes_dir": {"type": "path", "default": "/opt/llm-fleet/runtimes"},
     "plan_only": {"type": "bool", "default": False},
     "progress_file": {"type": "path"},

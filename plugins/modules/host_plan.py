@@ -41,9 +41,9 @@ options:
     type: list
     elements: dict
     required: true
-  launcher:
-    description: The text of the launcher script.
-    type: str
+  launchers:
+    description: The text of the launcher script of each engine.
+    type: dict
     required: true
 """
 
@@ -54,7 +54,7 @@ EXAMPLES = r"""
     runtimes: []
     payloads: []
     endpoints: []
-    launcher: ""
+    launchers: {llamacpp: ""}
   register: plan
 """
 
@@ -86,7 +86,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "payloads": {"type": "list", "elements": "dict", "required": True},
     "rest": {"type": "dict"},
     "endpoints": {"type": "list", "elements": "dict", "required": True},
-    "launcher": {"type": "str", "required": True},
+    "launchers": {"type": "dict", "required": True},
 }
 
 
@@ -94,7 +94,7 @@ def work(module: AnsibleModule) -> dict[str, Any]:
     """Look once."""
     given = module.params
     told = survey(
-        given["host"], given["runtimes"], given["payloads"], given["endpoints"], given["launcher"], given["rest"]
+        given["host"], given["runtimes"], given["payloads"], given["endpoints"], given["launchers"], given["rest"]
     )
     for warning in told.pop("warnings"):
         module.warn(warning)

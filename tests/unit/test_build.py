@@ -414,7 +414,7 @@ def test_a_killed_build_leaves_the_old_runtime_and_a_rerun_goes_on(request_for: 
     wait_for(lambda: compiled() >= 1)
 
     # meanwhile another run meets the lock, and says who holds it
-    with pytest.raises(FleetError, match=f"locked.*process {worker.pid}: runtime_build of tiny"):
+    with pytest.raises(FleetError, match=rf"locked.*held for runtime_build of tiny, begun .*process {worker.pid}\)"):
         carry_out(request, QUIET, [])
     wait_for(lambda: compiled() >= 2)
     worker.send_signal(signal.SIGKILL)

@@ -222,7 +222,7 @@ def test_missing_keys_are_all_named():
     ],
 )
 def test_r9v_rules(lines, word):
-    problems = _envspec.check("r9v", {**R9V, **lines})
+    problems = _envspec.check("r9v", {**R9V, "R9V_CHECKOUT": "/fork", **lines})
     assert (word is None and problems == []) or (len(problems) == 1 and word in problems[0])
 
 
@@ -282,8 +282,12 @@ def test_derive_refuses_what_the_payload_does_not_hold(env, files, words):
         _envspec.derive("llamacpp", env, "/m", files, "/bin/server")
 
 
-def test_r9v_derives_nothing():
-    assert _envspec.derive("r9v", R9V, "/m", FILES, "/bin/server") == R9V
+def test_r9v_derives_its_checkout_and_loses_its_empty_lines():
+    """An empty line would not survive the profile; the payload's files are the state's."""
+    empty = {**R9V, "R9V_CHAT_TEMPLATE_FILE": "", "R9V_FULL_MUTABLE_CACHE": "0"}
+    found = _envspec.derive("r9v", empty, "/m", FILES, "/fork/scripts/launch.sh")
+    assert found == {"R9V_CHECKOUT": "/fork", **R9V, "R9V_FULL_MUTABLE_CACHE": "0"}
+    assert _envspec.engine_of(found) == "r9v" and _envspec.port_of(found) == 7770
 
 
 def test_shape():

@@ -50,5 +50,8 @@ def test_there_are_no_other_gates() -> None:
 
 
 def test_the_code_holds_each_gate_and_no_other() -> None:
-    code = "".join((CODE / name).read_text() for name in ("_endpoint.py", "_gate_fit.py", "_deploy.py", "_cutover.py"))
+    code = "".join(
+        (CODE / name).read_text()
+        for name in ("_endpoint.py", "_gate_fit.py", "_deploy.py", "_cutover.py", "_r9v_gates.py")
+    )
     assert set(re.findall(r"gates?\.gate\(\"([a-z -]+)\"\)", code)) == {gate.name for gate in GATES}

@@ -16,6 +16,9 @@ ROW = {"name": "chat", "unit": "active (running)", "shape": {}}
 HOST = {"user": "llm", "groups": [], "packages": [], "folders": []}
 
 
+LAUNCHERS = ("llamacpp", "r9v")
+
+
 class World:
     """The four looks, each a stand-in that records that it was asked; ``work`` names the steps that have some."""
 
@@ -47,13 +50,16 @@ class World:
         monkeypatch.setattr(host_plan._host, "look", host_look)
         monkeypatch.setattr(host_plan._buildplan, "parse_request", lambda entry: entry)
         monkeypatch.setattr(host_plan._buildplan, "make_plan", make_plan)
+        monkeypatch.setattr(host_plan._r9v_runtime, "parse_request", lambda entry: entry)
+        monkeypatch.setattr(host_plan._r9v_runtime, "plan", lambda _request: ["the shim"] if look("runtime") else [])
         monkeypatch.setattr(host_plan._payload.PayloadSpec, "from_params", lambda entry: entry)
         monkeypatch.setattr(host_plan._payload, "ensure", ensure)
         monkeypatch.setattr(host_plan, "converge", converge)
 
     def survey(self, engine: str = "llamacpp") -> dict[str, Any]:
         endpoint = {"name": "chat", "engine": engine, "env": {}, "runtime": "cpu", "payload": {}}
-        return host_plan.survey(HOST, [{"name": "cpu"}], [{"name": "model"}], [endpoint], "launcher")
+        runtime = {"name": "cpu", "engine": engine}
+        return host_plan.survey(HOST, [runtime], [{"name": "model"}], [endpoint], dict.fromkeys(LAUNCHERS, "launcher"))
 
 
 def test_a_converged_host_has_no_work_and_its_rows_and_warnings(monkeypatch):
@@ -85,6 +91,7 @@ def test_a_fault_is_left_to_the_step_itself(monkeypatch, step):
 def test_reasons_name_the_thing(monkeypatch):
     assert World(monkeypatch, {"host"}).survey()["why"]["host"] == "the host lacks ['packages']"
     assert "runtime cpu: built: cmake.X: 1 -> 2" in World(monkeypatch, {"runtime"}).survey()["why"]["runtime"]
+    assert World(monkeypatch, {"runtime"}).survey("r9v")["why"]["runtime"] == "runtime cpu: the shim"
     assert "payload model" in World(monkeypatch, {"payload"}).survey()["why"]["payload"]
     assert "endpoint chat: drop-ins" in World(monkeypatch, {"endpoint"}).survey()["why"]["endpoint"]
 
@@ -100,7 +107,7 @@ def test_the_check_at_rest_is_work_of_the_payload_step(monkeypatch, changed):
 
     monkeypatch.setattr(host_plan._rest_install, "converge", converge)
     rest = {"state": "absent", "program": "", "stamp_dir": "/stamps"}
-    told = host_plan.survey(HOST, [], [], [], "launcher", rest)
+    told = host_plan.survey(HOST, [], [], [], {}, rest)
     assert asked == [(False, "/stamps", True)]
     assert told["steps"] == {"host": False, "runtime": False, "payload": changed, "endpoint": changed}
     assert told["why"].get("payload") == ("the check of payloads at rest is not absent" if changed else None)
@@ -108,6 +115,6 @@ def test_the_check_at_rest_is_work_of_the_payload_step(monkeypatch, changed):
 
 def test_an_engine_that_cannot_be_deployed_is_refused_before_any_look(monkeypatch):
     world = World(monkeypatch, set())
-    with pytest.raises(FleetError, match=r"endpoint chat cannot be deployed by this version.*r9v.*active: false"):
-        world.survey("r9v")
+    with pytest.raises(FleetError, match=r"endpoint chat cannot be deployed by this version.*other.*active: false"):
+        world.survey("other")
     assert world.asked == []

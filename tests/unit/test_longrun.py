@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import CONTROLLER
+from ansible_collections.dank.llm_fleet.plugins.module_utils._proof_flags import flags_of_schema
 from ansible_collections.dank.llm_fleet.plugins.plugin_utils._longrun import (
     Lines,
     LongRunAction,
@@ -158,6 +159,8 @@ def test_one_look_at_the_host(output: str, seen: tuple[Any, bool, bool]) -> None
 
 def play(tmp_path: Path, *extra: str, **args: Any) -> subprocess.Popen[str]:
     """Start ``ansible localhost -m runtime_build`` with async results and remote folders in the test's own place."""
+    if "cmake" in args:  # what the proof of the build asks --help for
+        args["cmake"] = {"TINY_FLAGS": " ".join(flags_of_schema()), **args["cmake"]}
     whole = {
         "name": "tiny",
         "source": {"kind": "path", "path": str(tmp_path / "engine")},

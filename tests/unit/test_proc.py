@@ -184,3 +184,17 @@ def test_a_mapped_file_that_was_replaced(tmp_path: Path) -> None:
         other.write_bytes(b"y" * 4096)
         other.rename(replaced)
         assert {str(kept), str(replaced)} & _proc.deleted_mappings(os.getpid()) == {str(replaced)}
+
+
+def test_the_age_of_a_process_its_parent_and_what_it_has_locked() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        try:
+            assert -1 < _proc.age_s(child.pid) < 30
+            assert _proc.age_s(1) > _proc.age_s(child.pid)
+            assert _proc.parent_of(child.pid) == os.getpid()
+            assert _proc.locked_bytes(child.pid) == 0
+            assert _proc.cgroup_of(child.pid) == _proc.cgroup_of(os.getpid()) != ""
+        finally:
+            child.kill()
+    assert _proc.parent_of(child.pid) is None and _proc.cgroup_of(child.pid) == ""
+    assert _proc.locked_bytes(child.pid) == 0

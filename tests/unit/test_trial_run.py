@@ -309,7 +309,7 @@ def test_two_at_a_time_are_one_too_many(host: Host, monkeypatch: pytest.MonkeyPa
     )
     with (
         file_lock(host.store.lock_path, wait_s=0, purpose="deploy of endpoint chat"),
-        pytest.raises(FleetError, match=r"held by process [0-9]+: deploy of endpoint chat"),
+        pytest.raises(FleetError, match=r"held for deploy of endpoint chat, begun .*process [0-9]+\)"),
     ):
         host.run()
     assert host.done == []
