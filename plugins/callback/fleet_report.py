@@ -13,6 +13,7 @@ description:
   - Collects what the endpoint modules returned and prints one table, also when a host failed.
   - Of boots that were held against the memory, a bar for each card.
   - Of endpoints whose eras were read, the history of each.
+  - Of endpoints that were measured, the figures of each against the last era's.
   - Of trials, what each candidate took.
   - Before them, what failed in this collection's modules, with what was expected, what was found and what to do.
 version_added: 0.1.0
@@ -24,6 +25,7 @@ requirements:
 from typing import Any
 
 from ansible.plugins.callback import CallbackBase
+from ansible_collections.dank.llm_fleet.plugins.module_utils._bench_table import bench_text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_table import LEGEND, fit_lines
 from ansible_collections.dank.llm_fleet.plugins.module_utils._history_table import history_text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._table import HEADINGS, cells, fault, table
@@ -43,6 +45,7 @@ class CallbackModule(CallbackBase):
         self._rows: dict[tuple[str, str], dict[str, Any]] = {}
         self._fits: dict[tuple[str, str], dict[str, Any]] = {}
         self._histories: dict[tuple[str, str], list[Any]] = {}
+        self._benches: list[str] = []
         self._trials: list[str] = []
         self._faults: list[str] = []
 
@@ -61,6 +64,9 @@ class CallbackModule(CallbackBase):
         for one in histories if isinstance(histories, list) else []:
             if isinstance(one, dict) and "name" in one and isinstance(one.get("eras"), list):
                 self._histories[host, one["name"]] = one["eras"]
+        bench = result.get("bench")
+        if isinstance(bench, dict) and isinstance(bench.get("cells"), list):
+            self._benches.append(bench_text(f"{bench['endpoint']} on {host}", bench))
         told = result.get("endpoints")
         rows: list[Any] = told if isinstance(told, list) else []
         if isinstance(result.get("endpoint"), dict):
@@ -99,6 +105,9 @@ class CallbackModule(CallbackBase):
             texts = [history_text(f"{name} on {host}", eras) for (host, name), eras in self._histories.items()]
             self._display.banner("HISTORY")
             self._display.display("\n\n".join(texts))
+        if self._benches:
+            self._display.banner("BENCH")
+            self._display.display("\n\n".join(self._benches))
         if self._trials:
             self._display.banner("TRIAL")
             self._display.display("\n\n".join(self._trials))
