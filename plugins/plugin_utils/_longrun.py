@@ -33,6 +33,7 @@ __all__ = [
     "controller",
     "duration",
     "file_line",
+    "left_nothing",
     "parse_poll",
     "progress_line",
     "size",
@@ -162,6 +163,11 @@ def parse_poll(output: str) -> tuple[dict[str, Any] | None, bool, bool]:
     return state, finished, alive.strip() == "alive"
 
 
+def left_nothing(done: Mapping[str, Any]) -> bool:
+    """Whether these are the async wrapper's own words on a module that printed no result."""
+    return bool(done.get("failed")) and "cmd" in done and not str(done.get("data", "a result")).strip()
+
+
 def _json(text: str) -> dict[str, Any] | None:
     try:
         value = json.loads(text)
@@ -228,6 +234,12 @@ class LongRunAction(ActionBase):
             task_vars=task_vars,
         )
         self._low_level_execute_command(f"rm -f {shlex.quote(results_file)}")
+        if left_nothing(done):
+            last = str(done.get("stderr") or "").strip().splitlines()[-1:]
+            raise AnsibleActionFail(
+                f"{lines.title}: the module on {host} ended and left no result: it was killed, or the host restarted. "
+                "Run again; finished parts are kept." + "".join(f" Its last words: {line}" for line in last)
+            )
         for key in ("ansible_job_id", "started", "finished", "results_file"):
             done.pop(key, None)
         return done

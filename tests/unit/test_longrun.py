@@ -25,6 +25,7 @@ from ansible_collections.dank.llm_fleet.plugins.plugin_utils._longrun import (
     controller,
     duration,
     file_line,
+    left_nothing,
     parse_poll,
     progress_line,
 )
@@ -152,6 +153,20 @@ CUT = "--llm-fleet--"
 )
 def test_one_look_at_the_host(output: str, seen: tuple[Any, bool, bool]) -> None:
     assert parse_poll(output) == seen
+
+
+@pytest.mark.parametrize(
+    ("done", "nothing"),
+    [
+        ({"failed": True, "cmd": "AnsiballZ_endpoint.py", "data": "", "msg": "Traceback"}, True),
+        ({"failed": True, "cmd": "AnsiballZ_endpoint.py", "data": " \n", "stderr": "Killed"}, True),
+        ({"failed": True, "cmd": "x", "data": "some words"}, False),
+        ({"failed": True, "msg": "a module's own"}, False),
+        ({"changed": True, "cmd": "x", "data": ""}, False),
+    ],
+)
+def test_a_module_that_left_no_result(done: dict[str, Any], nothing: bool) -> None:
+    assert left_nothing(done) is nothing
 
 
 # --- the real thing: ansible, its async wrapper, a tiny build

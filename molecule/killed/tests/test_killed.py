@@ -143,7 +143,8 @@ def test_a_second_controller_is_told_who_is_at_work(fleet):
     process, _where = begin(fleet, **extra)
     end = time.monotonic() + 60
     while not (told := fleet.run(f"cat {STORE}/lock", check=False)):
-        assert time.monotonic() < end and process.poll() is None
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < end
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     holder = json.loads(told)
@@ -171,11 +172,12 @@ def test_a_killed_module_is_told_by_the_next_run(fleet):
     process, _where = begin(fleet, **extra)
     end = time.monotonic() + 60
     while not (told := fleet.run(f"cat {STORE}/lock", check=False)):
-        assert time.monotonic() < end and process.poll() is None
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < end
     holder = json.loads(told)
     fleet.run(f"kill -KILL {holder['pid']}")
     text = " ".join(process.communicate()[0].split())
-    assert process.returncode != 0 and "it was killed, or the host restarted. Run again" in text
+    assert process.returncode != 0 and "it was killed, or the host restarted. Run again" in text, text
     played = fleet.play("site.yml", **extra)
     assert played.rc == 0, played.text
     assert f"the last run was killed midway (deploy of endpoint toy-chat, begun {holder['since']} by" in played.error
