@@ -20,8 +20,10 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_ask import (
     parsed,
     passed,
 )
+from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_declare import Declaration
 
 __all__ = [
+    "judge_promise",
     "judge_props",
     "look_auth",
     "probe_auth",
@@ -96,18 +98,35 @@ def judge_props(told: Any, listed: Any, env: Mapping[str, str], slots: int, wind
     return problems
 
 
+def judge_promise(declared: Declaration, window: Any, sees: Any) -> list[str]:
+    """What clients are told and the engine does not hold: a longer ``window``, or sight where ``sees`` is False.
+
+    A client that is told less than there is gets no 400, and is no fault. ``sees`` is None where nobody says.
+    """
+    problems = []
+    if declared.promised is not None and isinstance(window, int) and declared.promised > window:
+        problems.append(f"clients are told {declared.promised} tokens, and a conversation holds {window}")
+    if declared.shows and sees is False:
+        problems.append("clients are told that images go in, and none do")
+    return problems
+
+
 def probe_props(target: Target) -> Verdict:
-    """What the engine says of itself: window and number of slots, modalities, sampler defaults, payload, alias."""
+    """What the engine says of itself: window and number of slots, modalities, sampler defaults, payload, alias; and
+    that clients are told no more than that."""
     declared, dialect = target.declared, target.dialect
     answer = target.api.get(dialect.window_path)
     if answer.status != 200:
         return failed("props", f"expected HTTP 200, found {answer.words}", answer.seconds)
     told = parsed(answer)
     window = find(dialect.window, told)
+    broken = judge_promise(declared, window, find("modalities.vision", told))
     if dialect.slots is None or declared.slots is None or declared.window is None:
-        if window == declared.window:
-            return passed("props", f"a window of {window} tokens", answer.seconds, window=window)
-        return failed("props", f"window: expected {declared.window}, found {window}", answer.seconds)
+        if window != declared.window:
+            broken.insert(0, f"window: expected {declared.window}, found {window}")
+        if broken:
+            return failed("props", "; ".join(broken), answer.seconds)
+        return passed("props", f"a window of {window} tokens", answer.seconds, window=window)
     listed = target.api.get(dialect.slots)
     problems = judge_props(
         told,
@@ -117,6 +136,7 @@ def probe_props(target: Target) -> Verdict:
         declared.window,
         bool(declared.env.get("MMPROJ_FILE")),
     )
+    problems += broken
     seconds = answer.seconds + listed.seconds
     if problems:
         return failed("props", "; ".join(problems), seconds)

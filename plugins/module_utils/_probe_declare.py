@@ -48,7 +48,8 @@ class Declaration:
     """What must pass, and by which measure; ``window`` (tokens) and ``slots`` are None where nobody declares them.
 
     ``env`` is the endpoint's whole env; ``floors`` are least shares of drafted tokens that are accepted;
-    ``adapter`` is ``{prompt, marker, without}``; ``custom`` are the inventory's own probes.
+    ``adapter`` is ``{prompt, marker, without}``; ``custom`` are the inventory's own probes; ``promised`` the window in
+    tokens that clients are told (of the era's rung, where that has its own), ``shows`` whether they may send images.
     """
 
     engine: str
@@ -64,6 +65,8 @@ class Declaration:
     floors: Mapping[str, float]
     adapter: Mapping[str, str] = field(default_factory=dict)
     custom: Sequence[Mapping[str, Any]] = ()
+    promised: int | None = None
+    shows: bool = False
 
 
 def _of_llamacpp(env: Mapping[str, str], client: Mapping[str, Any]) -> set[str]:
@@ -126,4 +129,6 @@ def declare(facts: Mapping[str, Any]) -> Declaration:
         floors={**DEFAULTS["acceptance"], **(given["acceptance"] or {})},
         adapter=given.get("adapter") or {},
         custom=tuple(given.get("custom") or ()),
+        promised=(client.get("rungs") or {}).get(facts.get("rung"), client.get("context_window")),
+        shows="image" in (client.get("input") or ()),
     )

@@ -21,7 +21,12 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api, Re
 from ansible_collections.dank.llm_fleet.plugins.module_utils._dialect import LLAMA_SERVER
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_adapter import judge_effect, judge_loaded
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_ask import Reply, Target, read
-from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_basic import judge_props, series
+from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_basic import (
+    judge_promise,
+    judge_props,
+    probe_props,
+    series,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_chat import (
     judge_chat,
     judge_reasoning,
@@ -485,6 +490,36 @@ def test_props() -> None:
 def test_props_fail(env: dict[str, str], slots: int, window: int, vision: bool, problem: str) -> None:
     problems = judge_props(body("props"), body("slots"), {**PROPS_ENV, **env}, slots, window, vision)
     assert any(problem in each for each in problems), problems
+
+
+@pytest.mark.parametrize(
+    ("client", "rung", "window", "sees", "problems"),
+    [
+        ({}, None, 2048, False, []),
+        ({"context_window": 2048, "input": ["text", "image"]}, None, 2048, True, []),
+        ({"context_window": 1024, "input": ["text", "image"]}, None, 2048, None, []),
+        ({"context_window": 4096}, None, 2048, True, ["clients are told 4096 tokens, and a conversation holds 2048"]),
+        ({"context_window": 4096, "rungs": {"half": 2048}}, "half", 2048, True, []),
+        ({"context_window": 2048, "rungs": {"big": 4096}}, "big", 2048, True, ["clients are told 4096 tokens"]),
+        ({"input": ["image"]}, None, 2048, False, ["clients are told that images go in, and none do"]),
+    ],
+)
+def test_clients_are_told_no_more_than_there_is(
+    client: dict[str, Any], rung: str | None, window: int, sees: bool | None, problems: list[str]
+) -> None:
+    env = {**PROPS_ENV, "CTX_SIZE": "4096", "PARALLEL": "2"}
+    found = judge_promise(declare({"engine": "llamacpp", "env": env, "client": client, "rung": rung}), window, sees)
+    assert len(found) == len(problems) and all(map(str.startswith, found, problems)), found
+
+
+@pytest.mark.parametrize(("promised", "verdict"), [(2048, "pass"), (4096, "fail")])
+def test_props_holds_the_promise_against_the_engine(served: Served, promised: int, verdict: str) -> None:
+    env = {**PROPS_ENV, "CTX_SIZE": "4096", "PARALLEL": "2", "MMPROJ_FILE": "/models/toy-mmproj.gguf"}
+    declared = declare({"engine": "llamacpp", "env": env, "client": {"context_window": promised, "input": ["image"]}})
+    served.answer("/props", body("props"))
+    served.answer("/slots", body("slots"))
+    told = probe_props(Target(Api("127.0.0.1", served.port), declared))
+    assert told.verdict == verdict and ("4096 tokens" in told.evidence) is (verdict == "fail"), told
 
 
 def test_series() -> None:

@@ -246,7 +246,6 @@ def test_the_module_killed_at_each_of_its_steps(fleet, library):
     assert len(rows) > 15 and end["status"] == 0, end
 
 
-@pytest.mark.skipif(not os.environ.get("LLM_FLEET_WALK_ALL"), reason="takes minutes; with LLM_FLEET_WALK_ALL=1")
 def test_a_red_deploy_killed_on_its_way_back(fleet, library):
     rows, end = walked(fleet, library, "red", 7)
     for row in rows:

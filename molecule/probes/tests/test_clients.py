@@ -69,6 +69,9 @@ def model(told):
 def test_the_window_that_it_is_told_is_the_slots(told, whole):
     model = told["toy-whole"]["models"][0]
     assert (model["contextWindow"], model["input"]) == (2048, ["text", "image"])
+    wrong = whole.probe(only=["props"], client={"context_window": 4096, "input": ["text", "image"]})["props"]
+    assert wrong["verdict"] == "fail" and "4096" in wrong["evidence"], wrong
+    assert whole.probe(only=["props"])["props"]["verdict"] == "pass"
     slots = json.loads(
         whole.run('curl -sS -H "Authorization: Bearer $(cat /etc/llm-fleet-keys/toy)" http://127.0.0.1:8095/slots')
     )
