@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import ERA_VARIABLE, UnitSpec, refuse_unsound
+from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import UnitSpec, frame
 
 __all__ = ["render"]
 
@@ -17,34 +17,9 @@ def render(spec: UnitSpec, era_digest: str) -> str:
     again where the launcher died without it. A launcher that ends before that fails, whatever the container said.
     What ``_unit`` closes would close rootless podman: it needs set-uid helpers, mounts and namespaces.
     """
-    refuse_unsound(spec)
-    return f"""\
-# Written by dank.llm_fleet; change the inventory, not this file.
-[Unit]
-Description=LLM endpoint {spec.endpoint}
-Wants=network-online.target
-After=network-online.target
-StartLimitIntervalSec=600
-StartLimitBurst=10
-
-[Service]
-Type=exec
-User={spec.user}
-EnvironmentFile={spec.env_file}
-Environment=LLM_FLEET_ENV_FILE={spec.env_file}
-Environment={ERA_VARIABLE}={era_digest}
-ExecStart={spec.launcher}
+    stop = f"""\
 ExecStop={spec.launcher} stop
 ExecStopPost={spec.launcher} stop
 RuntimeDirectory=llm-fleet/{spec.endpoint}
-Restart=on-failure
-RestartPreventExitStatus=64 66 78
-RestartSec={spec.restart_sec}
-TimeoutStartSec={spec.timeout_start_s}
-TimeoutStopSec={spec.timeout_stop_s}
-LimitMEMLOCK=infinity
-UMask=0077
-
-[Install]
-WantedBy=multi-user.target
 """
+    return frame(spec, era_digest, stop=stop, rest="UMask=0077")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 
-__all__ = ["ERA_VARIABLE", "UnitSpec", "refuse_unsound", "render"]
+__all__ = ["ERA_VARIABLE", "UnitSpec", "frame", "render"]
 
 ERA_VARIABLE = "LLM_FLEET_ERA"
 
@@ -100,7 +100,7 @@ def _sandbox(spec: UnitSpec) -> str:
     return "\n".join(lines)
 
 
-def refuse_unsound(spec: UnitSpec) -> None:
+def _refuse_unsound(spec: UnitSpec) -> None:
     """A FleetError for a name or path that systemd would read in another way than it stands there."""
     if not _PLAIN_UNIT.fullmatch(spec.endpoint):
         raise FleetError(
@@ -116,14 +116,15 @@ def refuse_unsound(spec: UnitSpec) -> None:
         raise FleetError(f"user {spec.user!r} of endpoint {spec.endpoint}", expected="a login name")
 
 
-def render(spec: UnitSpec, era_digest: str) -> str:
-    """The unit file's text; ``era_digest`` travels in the process's environment so that truth can read it there.
+def frame(spec: UnitSpec, era_digest: str, *, stop: str = "", rest: str) -> str:
+    """What the units of all engines have in common. ``stop`` are whole lines that belong to the end, ``rest`` the last
+    lines of the service; ``era_digest`` travels in the process's environment so that truth can read it there.
 
     ``Type=exec`` makes a missing or unrunnable launcher fail the start instead of passing it. ``Restart=on-failure``
     brings a killed server back, ten times in as many minutes: what never loads, as a half of a file, does not loop for
-    ever. ``vendor`` (amd, nvidia, or "" for none) opens what that driver needs.
+    ever.
     """
-    refuse_unsound(spec)
+    _refuse_unsound(spec)
     return f"""\
 # Written by dank.llm_fleet; change the inventory, not this file.
 [Unit]
@@ -140,14 +141,19 @@ EnvironmentFile={spec.env_file}
 Environment=LLM_FLEET_ENV_FILE={spec.env_file}
 Environment={ERA_VARIABLE}={era_digest}
 ExecStart={spec.launcher}
-Restart=on-failure
+{stop}Restart=on-failure
 RestartPreventExitStatus=64 66 78
 RestartSec={spec.restart_sec}
 TimeoutStartSec={spec.timeout_start_s}
 TimeoutStopSec={spec.timeout_stop_s}
 LimitMEMLOCK=infinity
-{_sandbox(spec)}
+{rest}
 
 [Install]
 WantedBy=multi-user.target
 """
+
+
+def render(spec: UnitSpec, era_digest: str) -> str:
+    """The unit file's text of a llama-server; ``vendor`` (amd, nvidia, or "" for none) opens what that driver needs."""
+    return frame(spec, era_digest, rest=_sandbox(spec))
