@@ -88,14 +88,21 @@ def _static(root: str, server: str, expect: Expect, closure: tree.Closure, forei
             )
         )
     if expect.arch:
+        shown: list[str] = []
+
+        def archs() -> list[str]:
+            faults, found = tree.arch_faults(closure, root, expect, foreign)
+            shown.append(found)
+            return faults
+
         checks.append(
             _faults(
                 "code objects",
                 f"code for {expect.arch} alone",
-                lambda: tree.arch_faults(closure, root, expect, foreign)[0],
+                archs,
                 "Set AMDGPU_TARGETS or CMAKE_CUDA_ARCHITECTURES to the card's own and build anew; a sister card's code "
                 "links and loads, and then crashes",
-                green=lambda: tree.arch_faults(closure, root, expect, foreign)[1],
+                green=lambda: shown[0],
             )
         )
     if expect.cmake:

@@ -57,6 +57,7 @@ def test_a_real_program_without_device_code() -> None:
     assert device_archs(sys.executable) == set()
 
 
+FATBINS = Path(__file__).parent.parent / "fixtures" / "fatbins"
 ELSEWHERE = b"\0" * 4096
 
 
@@ -69,6 +70,11 @@ ELSEWHERE = b"\0" * 4096
         (".hip_fatbin", offload_bundle(["gfx12-generic"]), {"gfx12-generic"}),
         (".hip_fatbin", offload_bundle(["gfx1201"]) + ELSEWHERE + offload_bundle(["gfx1100"]), {"gfx1201", "gfx1100"}),
         (".hip_fatbin", packed_bundle(offload_bundle(["gfx1201"]), 1), {"gfx1201"}),
+        (
+            ".hip_fatbin",
+            packed_bundle(offload_bundle(["gfx1201"]), 1) + ELSEWHERE + packed_bundle(offload_bundle(["gfx1200"]), 1),
+            {"gfx1201", "gfx1200"},
+        ),
         (
             ".hip_fatbin",
             packed_bundle(offload_bundle(["gfx1201"])) + ELSEWHERE + packed_bundle(offload_bundle(["gfx1030"]), 3),
@@ -84,6 +90,23 @@ ELSEWHERE = b"\0" * 4096
     ],
 )
 def test_code_objects(tmp_path: Path, section: str, content: bytes, archs: set[str]) -> None:
+    made = compiled(tmp_path / "program", "int main() {}\n", sections={section: content})
+    assert device_archs(str(made)) == archs
+
+
+@pytest.mark.skipif(not shutil.which("zstd"), reason="zstd")
+@pytest.mark.parametrize(
+    ("section", "names", "archs"),
+    [
+        (".nv_fatbin", ["nvcc-13.0-sm86-ptx-packed"], {"sm_86", "compute_86"}),
+        (".nv_fatbin", ["nvcc-13.0-sm80"], {"sm_80"}),
+        (".nv_fatbin", ["nvcc-13.0-sm80", "nvcc-13.0-sm86-ptx-packed"], {"sm_80", "sm_86", "compute_86"}),
+        (".hip_fatbin", ["clang-21-gfx1201-packed"], {"gfx1201"}),
+        (".hip_fatbin", ["clang-21-gfx1201-packed", "clang-21-gfx1200-packed"], {"gfx1201", "gfx1200"}),
+    ],
+)
+def test_code_objects_as_compilers_write_them(tmp_path: Path, section: str, names: list[str], archs: set[str]) -> None:
+    content = b"".join((FATBINS / f"{name}.bin").read_bytes() + bytes(64) for name in names)
     made = compiled(tmp_path / "program", "int main() {}\n", sections={section: content})
     assert device_archs(str(made)) == archs
 
