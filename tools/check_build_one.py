@@ -243,7 +243,10 @@ class Breaks:
 
     def lost_library(self) -> str:
         """One of the toolkit's libraries away."""
-        tree, name = self.tree(), next(one for one in self.built.foreign if "blas" in one)
+        tree, names = self.tree(), [one for one in self.built.foreign if "blas" in one]
+        if not names:
+            raise LookupError(f"a BLAS library in the bundle, found {', '.join(self.built.foreign) or 'none'}")
+        name = names[0]
         os.unlink(os.path.join(tree, name))
         return self.refused(tree, "closure", os.path.basename(name))
 
@@ -301,18 +304,23 @@ class Breaks:
 SISTERS = {"sm_86": "sm_80", "gfx1201": "gfx1200", "gfx1100": "gfx1101"}
 
 
+def parse_listing(told: str) -> set[str]:
+    """The cards in what cuobjdump (-lelf -lptx) or llvm-objdump (--offloading) prints, as we name them."""
+    kinds = {"ELF": "sm", "PTX": "compute"}
+    return {f"{kinds[kind]}_{arch}" for kind, arch in _LISTED.findall(told)} | set(_OFFLOADED.findall(told))
+
+
 def listed(built: Built, job: dict[str, Any]) -> str:
     """The code objects as the vendor's own program lists them, which must be those that we read."""
     path = os.path.join(built.tree, "bin", built.library)
     program = job["lister"]
     with tempfile.TemporaryDirectory(dir=os.path.dirname(built.tree)) as folder:
         done = subprocess.run([*program, path], cwd=folder, check=True, capture_output=True, text=True)
-    told = done.stdout + done.stderr
-    kinds = {"ELF": "sm", "PTX": "compute"}
-    theirs = {f"{kinds[kind]}_{arch}" for kind, arch in _LISTED.findall(told)} | set(_OFFLOADED.findall(told))
-    ours = device_archs(path)
+    theirs, ours = parse_listing(done.stdout + done.stderr), device_archs(path)
     if ours != theirs:
-        raise FleetError(f"code objects by {program[0]}", expected=sorted(ours), found=sorted(theirs) or told[-300:])
+        raise FleetError(
+            f"code objects by {program[0]}", expected=sorted(ours), found=sorted(theirs) or done.stdout[-300:]
+        )
     return f"{os.path.basename(program[0])} lists {', '.join(sorted(theirs))}, as we read"
 
 
@@ -346,10 +354,7 @@ def all_checks(job: dict[str, Any]) -> list[Row]:
     proofs = prove_files(built.tree, built.server, request.expect, foreign=built.foreign)
     checks.take(proofs, round(time.monotonic() - started, 1), built.tree)
     checks.ask("attention kernels in the build graph", lambda: attention(built, request))
-    if job["lister"]:
-        checks.ask("code objects, beside the vendor's lister", lambda: listed(built, job))
-    else:
-        checks.rows.append(Row("code objects, beside the vendor's lister", UNTRIED, job["no_lister"]))
+    checks.ask("code objects, beside the vendor's lister", lambda: listed(built, job))
     breaks = Breaks(built, request)
     other = SISTERS[request.expect.arch]
     checks.ask("packed the other way, read the same", breaks.packed)

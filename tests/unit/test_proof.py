@@ -31,9 +31,8 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._proof_tree import 
     parse_cache,
     parse_ldd,
 )
-from toybundle import ARCH, EXPECT, FA_QUANTS, library, toy_bundle, toy_library, toy_server
+from toybundle import ARCH, EXPECT, FA_QUANTS, library, needs_compiler, toy_bundle, toy_library, toy_server
 
-needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="g++")
 FOREIGN = ("lib/libtoyblas.so.4",)
 
 

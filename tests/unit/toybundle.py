@@ -16,9 +16,11 @@ import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils._proof_expect import Expect
 from ansible_collections.dank.llm_fleet.plugins.module_utils._proof_flags import flags_of_schema
 
+needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="g++")
 TINY = Path(__file__).parent.parent / "fixtures" / "tiny_engine"
 RPATH = "-Wl,-rpath,$ORIGIN/../lib"
 ARCH = "gfx1201"
