@@ -357,7 +357,8 @@ def all_checks(job: dict[str, Any]) -> list[Row]:
     checks.ask("code objects, beside the vendor's lister", lambda: listed(built, job))
     breaks = Breaks(built, request)
     other = SISTERS[request.expect.arch]
-    checks.ask("packed the other way, read the same", breaks.packed)
+    other_way = "not packed" if request.expect.arch.startswith("sm_") else "packed"
+    checks.ask(f"a kernel that is {other_way}, read the same", breaks.packed)
     checks.ask(f"break: one kernel for {other}", breaks.sister)
     checks.ask("break: a library that searches elsewhere", breaks.search_path)
     checks.ask("break: a library of the toolkit away", breaks.lost_library)
