@@ -50,8 +50,7 @@ ROCM = "hipcc librocblas-dev libhipblas-dev libhipblaslt-dev".split()
 KERNELS = ["arange", "fill", "scale", "out-prod"]  # the last one calls the vendor's BLAS, so that it is linked
 # What machines without a card need, beside what the inventory declares.
 CARDLESS = {"GGML_CUDA_NO_VMM": "ON"}  # else the engine links to the driver's own library
-# Where Debian keeps clang for HIP; its rocBLAS asks for one library that nothing else of the bundle does.
-HIP_OF_DEBIAN = {"CMAKE_HIP_COMPILER": "/usr/bin/clang++-21"}
+# Debian's rocBLAS, and a library that it alone asks for.
 LENT = ["librocblas.so.*", "libroctx64.so.*"]
 MOUNTED = "/mnt/llm-fleet"
 
@@ -218,17 +217,23 @@ def hip(arch: str, folder: Path, sources: Path, job: dict[str, Any]) -> tuple[st
     runtime, _sandbox = declared("rdna4-rocm714")
     cmake = {option: value.replace(runtime["arch"], arch) for option, value in runtime["cmake"].items()}
     there = Path(MOUNTED)
-    request = request_of("rdna4-rocm714", there / "work", there / "sources", toolkit, {**cmake, **HIP_OF_DEBIAN})
+    request = request_of(
+        "rdna4-rocm714",
+        there / "work",
+        there / "sources",
+        toolkit,
+        {**cmake, "CMAKE_HIP_COMPILER": newest(tree, "clang++")},
+    )
     folders = [] if lent else [str(blas.relative_to(lib))]
     request |= {"name": f"hip-{arch}", "arch": arch}
-    request["toolkit"]["libs"] = ["libhipblaslt.so.1", "libamd_comgr.so.3"]
+    request["toolkit"]["libs"] = ["libhipblaslt.so.?", "libamd_comgr.so.?"]
     request["proof"] = {"device_code": [*folders, "hipblaslt/library"]}
     if lent:
         request["proof"]["system_libs"] = LENT
     job |= {
         "request": request,
         "library": "libggml-hip.so",
-        "lister": ["llvm-objdump-21", "--offloading"],
+        "lister": [newest(tree, "llvm-objdump"), "--offloading"],
         "result": f"{MOUNTED}/work/{arch}.json",
     }
     mounts = {"repository": ROOT, "work": work, "sources": sources}
@@ -240,6 +245,14 @@ def hip(arch: str, folder: Path, sources: Path, job: dict[str, Any]) -> tuple[st
     if lent:
         rows.append(without_rocblas(lib, blas, arch))
     return f"{versions(tree, 'hipcc', 'librocblas4', 'libhipblaslt1')}, {os_name(tree)}", rows
+
+
+def newest(tree: Path, program: str) -> str:
+    """The path, within ``tree``, of a program that Debian keeps with its version in its name."""
+    found = sorted((tree / "usr" / "bin").glob(f"{program}-[0-9]*"), key=lambda path: int(path.name.rsplit("-", 1)[1]))
+    if not found:
+        raise Untried(f"Debian's hipcc brought no {program}")
+    return f"/usr/bin/{found[-1].name}"
 
 
 def without_rocblas(lib: Path, blas: Path, arch: str) -> Row:
@@ -261,7 +274,7 @@ def without_rocblas(lib: Path, blas: Path, arch: str) -> Row:
 def versions(tree: Path, *packages: str) -> str:
     """What dpkg says of these packages in another system's tree."""
     query = ["dpkg-query", f"--admindir={tree}/var/lib/dpkg", "-W", "-f", "${Package} ${Version}\n", *packages]
-    return ", ".join(subprocess.run(query, check=True, capture_output=True, text=True).stdout.splitlines())
+    return ", ".join(subprocess.run(query, check=False, capture_output=True, text=True).stdout.splitlines())
 
 
 def table(title: str, told: str, rows: list[Row]) -> str:

@@ -11,10 +11,12 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils._elf import ElfError, read_elf
-from ansible_collections.dank.llm_fleet.plugins.module_utils._elf_device import device_archs
+from ansible_collections.dank.llm_fleet.plugins.module_utils._elf_device import _bundles, device_archs
 from hypothesis import given
 from hypothesis import strategies as st
 from toybundle import compiled, fat_binary, library, offload_bundle, packed_bundle
@@ -116,6 +118,26 @@ def test_code_objects_packed_with_zstd(tmp_path: Path) -> None:
     plain = offload_bundle(["gfx1201"]) + random.Random(1).randbytes(3 << 20)
     made = compiled(tmp_path / "program", "int main() {}\n", sections={".hip_fatbin": packed_bundle(plain, 2, 1)})
     assert device_archs(str(made)) == {"gfx1201"}
+
+
+class Searched(bytes):
+    """Bytes that count how many of them were searched."""
+
+    count = 0
+
+    def find(self, *given: Any) -> int:
+        place = super().find(*given)
+        Searched.count += (given[2] if place < 0 else place) - given[1]
+        return place
+
+
+def test_many_bundles_of_one_kind_are_not_searched_again_for_the_other() -> None:
+    """rocBLAS's library has thousands of plain ones in 1 GB."""
+    data = Searched((offload_bundle(["gfx1201"], 2000) + bytes(64)) * 300)
+    Searched.count = 0
+    image: Any = SimpleNamespace(data=data)
+    assert list(_bundles(image, 0, len(data))) == ["gfx1201"] * 300
+    assert Searched.count < 2 * len(data)
 
 
 def cut(data: bytes) -> bytes:
