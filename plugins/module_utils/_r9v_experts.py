@@ -133,14 +133,15 @@ def expert_costs(name: str, gguf: Gguf, partition: tuple[int, int] = PARTITION) 
     """What one expert weighs in each layer of the model ``name``, whole and by rank.
 
     Per layer (gate + up + down) / 512; of that rank 0 holds x 416 // 640 (by the default partition) and rank 1 the
-    rest: the bootstrap law of the reference page. Raises FleetError where a layer lacks a tensor, or has one that is not
-    of the fork's target.
+    rest: the bootstrap law of the reference page. Raises FleetError where a layer lacks a tensor, or has one of another
+    shape than the fork's target.
     """
     sizes = extents(gguf)
+    drafter = range(LAYERS, LAYERS + gguf.nextn_predict_layers)  # MTP blocks, which the manifest leaves out
     found: dict[int, dict[str, int]] = defaultdict(dict)
     for tensor in gguf.tensors:
         place = expert_of(tensor.name)
-        if place is not None:
+        if place is not None and place[0] not in drafter:
             found[place[0]][place[1]] = _per_expert(name, tensor, sizes[tensor.name], partition)
     missing = [f"blk.{layer}.{kind}" for layer in range(LAYERS) for kind in KINDS if kind not in found.get(layer, {})]
     if missing or len(found) != LAYERS:
