@@ -93,7 +93,12 @@ def save(path: Path, value: Mapping[str, Any], mode: int = 0o644) -> None:
 def artifact(folder: Path, path: Path, role: str) -> dict[str, Any]:
     """A row of a package, its digest made up: nobody reads holes of a hundred gigabytes."""
     name = str(path.relative_to(folder))
-    return {"role": role, "path": name, "bytes": path.stat().st_size, "sha256": hashlib.sha256(name.encode()).hexdigest()}
+    return {
+        "role": role,
+        "path": name,
+        "bytes": path.stat().st_size,
+        "sha256": hashlib.sha256(name.encode()).hexdigest(),
+    }
 
 
 @dataclass
