@@ -30,7 +30,10 @@ __all__ = [
 ]
 
 _KEY = re.compile(r"R9V_[A-Z0-9_]+")
-_SET = re.compile(r': "\$\{(?P<key>[A-Za-z_][A-Za-z0-9_]*):=(?P<value>(?:[^"\\]|\\.)*)\}"')
+# Of these bash looks for the end even between double quotes (a quotation, a process substitution), and a file where it
+# finds none breaks at its last line.
+_NOT_HERE = frozenset("'<>")
+_SET = re.compile(r""": "\$\{(?P<key>[A-Za-z_][A-Za-z0-9_]*):=(?P<value>(?:[^"'<>\\]|\\.)*)\}\"""")
 _BASE = re.compile(r'(?:source|\.) "\$(?P<root>[A-Za-z_][A-Za-z0-9_]*)/(?P<path>[^"$`\\]+)"')
 # What the fork's own profiles have besides: the checkout's folder, found from the file's own place, and its end.
 _ROOT = re.compile(
@@ -73,8 +76,8 @@ def parse_profile(text: str, path: str, root: str) -> Profile:
     """The profile at ``path`` of the checkout ``root``; a FleetError at the first line that means something else."""
     lines: list[Line] = []
     base = ""
-    for number, raw in enumerate(text.splitlines(), 1):
-        line = raw.strip()
+    for number, raw in enumerate(text.split("\n"), 1):
+        line = raw.strip(" \t")
         if not line or line.startswith("#") or _ROOT.fullmatch(line) or _UNSET.fullmatch(line):
             continue
         given, source = _SET.fullmatch(line), _BASE.fullmatch(line)
@@ -133,7 +136,7 @@ def texts(given: Mapping[str, Any], what: str) -> dict[str, str]:
 
 def _read(path: str, root: str) -> Profile:
     try:
-        with open(path, encoding="utf-8") as handle:
+        with open(path, encoding="utf-8", newline="") as handle:
             return parse_profile(handle.read(), path, root)
     except FileNotFoundError as exc:
         raise FleetError(f"profile {path}", expected="a file", found="no such file") from exc
@@ -170,12 +173,19 @@ def render_profile(values: Mapping[str, str], path: str, base: str, comment: str
     for key, value in values.items():
         if not _KEY.fullmatch(key):
             raise FleetError(f"set.{key}", expected="a key R9V_...", found=key)
-        if not value or "\n" in value or "\r" in value or "\0" in value:
+        if not value:
             raise FleetError(
                 f"set.{key}",
-                expected="one line of text, not empty",
+                expected="a value",
+                found="an empty one",
+                remedy="It does not survive: := takes it for unset. Leave the key out",
+            )
+        if not value.isprintable() or set(value) & _NOT_HERE:
+            raise FleetError(
+                f"set.{key}",
+                expected="printable text on one line, without apostrophe, < and >",
                 found=repr(value),
-                remedy="An empty value does not survive: := takes it for unset. Leave the key out",
+                remedy="bash would look for their ends even between these quotes",
             )
     for name, where in (("path", path), ("base", base)):
         if os.path.isabs(where) or ".." in where.split("/") or re.search(r'["$`\\\n]', where):
