@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -21,10 +22,11 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._io import (
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import hash_file
 
-__all__ = ["Draft", "digest_of", "json_text", "read_object", "within"]
+__all__ = ["Draft", "brief", "digest_of", "json_text", "read_object", "within"]
 
 # As json.dumps indents it. A string has no such line breaks: they are escaped in it.
 _NUMBERS = re.compile(r"\[\n\s*(-?\d+(?:,\n\s*-?\d+)*)\n\s*\]")
+_LONG = re.compile(r"\[\d+(?:, \d+){15,}\]")
 
 
 class Draft:
@@ -42,12 +44,12 @@ class Draft:
 
     @property
     def diff(self) -> dict[str, str]:
-        """For ansible's ``--diff``."""
+        """For ansible's ``--diff``; of long lists of numbers only how many they are, and their digest."""
         return {
             "before_header": self.path,
             "after_header": self.path,
-            "before": self.before or "",
-            "after": self.data,
+            "before": brief(self.before or ""),
+            "after": brief(self.data),
         }
 
     def write(self) -> None:
@@ -63,6 +65,27 @@ class Draft:
             owner = os.stat(self.path)
             mode = stat.S_IMODE(owner.st_mode)
         atomic_write(self.path, self.data.encode("utf-8"), mode, owner.st_uid, owner.st_gid)
+
+
+def brief(text: str) -> str:
+    """``text`` for people: a list of many numbers as their count and digest, equal ones in a row as one."""
+    lines: list[str] = []
+    times = 1
+    for line in _LONG.sub(_count, text).splitlines():
+        bare = line.rstrip(",")
+        if lines and bare == lines[-1].rstrip(",") and bare.endswith(")]"):
+            times += 1
+            continue
+        if times > 1:
+            lines[-1] = f"{lines[-1].rstrip(',')} x {times},"
+        lines.append(line)
+        times = 1
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _count(match: re.Match[str]) -> str:
+    digest = hashlib.sha256(match[0].encode("ascii")).hexdigest()[:8]
+    return f"[({match[0].count(',') + 1} numbers, sha256 {digest})]"
 
 
 def json_text(value: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_files import Draft, json_text
+from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_files import Draft, brief, json_text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_package import read_package
 from ansible_collections.dank.llm_fleet.plugins.modules import r9v_package
 from hypothesis import given
@@ -318,6 +318,16 @@ def test_the_text_of_json_says_the_same(value: dict[str, Any]) -> None:
 def test_numbers_stand_on_one_line_and_strings_are_left_alone() -> None:
     text = json_text({"a": [1, 2, 3], "b": "[1,   2]", "c": [[4, 5], [6]]})
     assert '"a": [1, 2, 3]' in text and '"[1,   2]"' in text and "[4, 5]" in text
+
+
+def test_a_diff_shows_long_lists_by_count_and_digest() -> None:
+    long, other = list(range(28)), [*range(27), 99]
+    text = json_text({"a": [long, long, long], "b": [1, 2], "c": long, "d": "x"})
+    shown = brief(text)
+    assert shown.count("28 numbers") == 2 and ")] x 3," in shown and "[1, 2]" in shown and '"d": "x"' in shown
+    assert shown.count("\n") < 10
+    assert brief(json_text({"a": [long, other, long]})).count("28 numbers") == 3
+    assert brief(json_text({"a": other})) != brief(json_text({"a": long}))  # no change is hidden
 
 
 def test_a_draft_into_a_folder_that_is_not_there(tmp_path: Path) -> None:
