@@ -34,6 +34,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_manifest impor
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_package import read_package, target_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_sibling import Sibling, read_sibling
+from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_trim import Headroom, trimmed
 
 __all__ = ["HARDWARE", "KEYS", "SCHEMA", "SCOPE", "Request", "Sources", "draft", "hot_counts", "read_sources", "tell"]
 
@@ -171,13 +172,32 @@ def read_sources(request: Request) -> Sources:
     return Sources(profile, package, targets, costs)
 
 
-def _derivation(sibling: Sibling, counts: Sequence[int]) -> dict[str, Any]:
-    return {
+def _served(request: Request, room: Headroom, most: Sequence[int]) -> tuple[int, int]:
+    """The hot counts that the run of ``room`` served with: those of the manifest that is there, or, where that was
+    trimmed by this very run already, those before."""
+    manifest = read_object(request.manifest, "placement manifest")
+    told = manifest.get("r9v_derivation", {}).get("headroom", {})
+    first, second = (max(row) for row in hot_of(manifest, request.manifest))
+    if told.get("sha256") == room.sha256:
+        first, second = told["hot_counts"]
+    if first > most[0] or second > most[1]:
+        raise FleetError(
+            f"placement manifest {request.manifest}",
+            expected=f"at most {most[0]} and {most[1]} hot experts, which the sibling's bytes hold",
+            found=f"{first} and {second}",
+            remedy="Write it anew without headroom first",
+        )
+    return first, second
+
+
+def _derivation(sibling: Sibling, counts: Sequence[int], room: Mapping[str, Any] | None) -> dict[str, Any]:
+    told = {
         "method": _METHOD,
         "qualification": "unqualified; routing, fit and headroom must be measured",
         "sibling": sibling.as_dict(),
         "hot_counts": list(counts),
     }
+    return told if room is None else {**told, "headroom": dict(room)}
 
 
 def _wrapper(request: Request, sources: Sources, manifest_text: str) -> dict[str, Any]:
@@ -196,12 +216,18 @@ def _wrapper(request: Request, sources: Sources, manifest_text: str) -> dict[str
     return dict(zip(KEYS, values, strict=True))
 
 
-def draft(request: Request, sources: Sources, sibling_state: str) -> list[Draft]:
-    """Manifest and wrapper as they shall be, in the order in which they are written."""
+def draft(request: Request, sources: Sources, sibling_state: str, room: Headroom | None = None) -> list[Draft]:
+    """Manifest and wrapper as they shall be, in the order in which they are written.
+
+    ``room`` is what a run with the manifest that is there measured: hot counts are lowered by it.
+    """
     sibling = read_sibling(sibling_state)
-    counts = hot_counts(sibling.hot_bytes, sources.costs)
+    counts, less = hot_counts(sibling.hot_bytes, sources.costs), None
+    if room is not None:
+        served = _served(request, room, counts)
+        counts, less = trimmed(served, room, sources.costs), {**room.as_dict(), "hot_counts": list(served)}
     weights = catalog(sources.costs, sources.package["id"], sources.targets)
-    text = json_text(bootstrap(counts, sources.costs, weights, _derivation(sibling, counts)))
+    text = json_text(bootstrap(counts, sources.costs, weights, _derivation(sibling, counts, less)))
     return [Draft(request.manifest, text), Draft(request.path, json_text(_wrapper(request, sources, text)))]
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
@@ -22,6 +22,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_placement impo
     hot_counts,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_sibling import read_sibling
+from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_trim import read_headroom, trimmed
 
 __all__ = ["require_placement", "wrapper_faults"]
 
@@ -74,10 +75,30 @@ def _source_faults(manifest: Mapping[str, Any], sources: Sources, path: str) -> 
         if told.get(key) != value
     ]
     most = hot_counts(sibling.hot_bytes, sources.costs)
-    for rank, counts in enumerate(hot_of(manifest, path)):
-        if max(counts) > most[rank]:
-            faults.append(f"rank {rank}: {max(counts)} hot experts, and the sibling's bytes hold {most[rank]}")
-    return faults
+    found = [max(counts) for counts in hot_of(manifest, path)]
+    for rank, count in enumerate(found):
+        if count > most[rank]:
+            faults.append(f"rank {rank}: {count} hot experts, and the sibling's bytes hold {most[rank]}")
+    room = manifest["r9v_derivation"].get("headroom")
+    return faults if room is None else faults + _headroom_faults(room, found, most, sources)
+
+
+def _headroom_faults(told: Any, found: Sequence[int], most: Sequence[int], sources: Sources) -> list[str]:
+    """What the manifest says of the run that it was trimmed by, against that run's evidence."""
+    keys = {"path", "sha256", "floor_gib", "cards", "free_mib", "hot_counts"}
+    if not isinstance(told, Mapping) or set(told) != keys:
+        return [f"r9v_derivation.headroom has not the keys {', '.join(sorted(keys))}"]
+    room = read_headroom(str(told["path"]), list(told["cards"]))
+    faults = [
+        f"headroom.{key} is {told[key]!r}, not {value!r}" for key, value in room.as_dict().items() if told[key] != value
+    ]
+    served = list(told["hot_counts"])
+    if len(served) != 2 or any(not isinstance(n, int) or n > limit for n, limit in zip(served, most, strict=False)):
+        return [*faults, f"headroom.hot_counts are {served}, and the sibling's bytes hold {list(most)}"]
+    wanted = list(trimmed(served, room, sources.costs))
+    return (
+        faults if wanted == list(found) else [*faults, f"hot experts {list(found)}, and {wanted} by the headroom run"]
+    )
 
 
 def require_placement(request: Request, sources: Sources) -> dict[str, Any]:

@@ -59,6 +59,17 @@ options:
       - The C(setup.json) of the qualified sibling. Needed to write.
       - O(state=verified) takes the one that the manifest names.
     type: path
+  headroom:
+    description:
+      - The C(headroom.json) of a run of C(qualify.yml) with the placement that is there. Each rank gets fewer hot
+        experts by what its card lacked of the floor.
+      - Leave the option in the play, or the next run takes the trim back.
+    type: path
+  cards:
+    description: The two cards of O(headroom) by name, in rank order.
+    type: list
+    elements: str
+    default: []
   runtime:
     description:
       - The C(runtime.json) of the runtime that will serve it. Cache slots, partition and types of the experts are held
@@ -152,6 +163,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._module import run_
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_files import read_object
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_placement import Request, draft, read_sources, tell
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_placement_check import require_placement
+from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_trim import read_headroom
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "checkout": {"type": "path", "required": True},
@@ -161,6 +173,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "path": {"type": "str", "required": True},
     "manifest": {"type": "str", "required": True},
     "sibling_state": {"type": "path"},
+    "headroom": {"type": "path"},
+    "cards": {"type": "list", "elements": "str", "default": []},
     "runtime": {"type": "str"},
     "cache_slots": {"type": "int", "default": 0},
     "cache_ranks": {"type": "list", "elements": "int", "default": [0]},
@@ -177,7 +191,8 @@ def work(module: AnsibleModule) -> dict[str, Any]:
         manifest, wrapper = require_placement(request, sources), read_object(request.path, "placement")
         drafts = []
     else:
-        drafts = draft(request, sources, given["sibling_state"])
+        room = read_headroom(given["headroom"], given["cards"]) if given["headroom"] else None
+        drafts = draft(request, sources, given["sibling_state"], room)
         manifest, wrapper = (json.loads(each.data) for each in drafts)
     changed = [each for each in drafts if each.changed]
     for each in changed if not module.check_mode else ():

@@ -286,6 +286,92 @@ def test_a_trim_may_lower_hot_counts_and_nothing_may_raise_them(bench: Bench, as
     assert ask(state="verified")["lies"] == ["rank 0: 29 hot experts, and the sibling's bytes hold 28"]
 
 
+@pytest.fixture
+def run(bench: Bench) -> Path:
+    """Headroom evidence as qualify.yml writes it: rank 1 lacks 100 MiB of 3.3 GiB."""
+    path = bench.root / "evidence" / "headroom.json"
+    cards = [{"name": "b", "free_mib": 3279.2, "total_mib": 32624}, {"name": "a", "free_mib": 3400, "total_mib": 32624}]
+    save(path, {"floor_gib": 3.3, "cards": cards})
+    return path
+
+
+def test_a_run_that_left_too_little_room_trims_by_whole_experts(bench: Bench, ask: Ask, run: Path) -> None:
+    ask()
+    told = ask(headroom=str(run), cards=["a", "b"])  # 83.7 MiB an expert of rank 1, so two
+    assert told["changed"] and told["hot_counts"] == [28, 196]
+    assert told["settings"]["R9V_MAX_EFFECTIVE_EXPERTS_PER_RANK"] == "108,196"
+    derivation = json.loads((bench.checkout / MANIFEST).read_text())["r9v_derivation"]
+    assert derivation["headroom"] == {
+        "path": str(run),
+        "sha256": hashlib.sha256(run.read_bytes()).hexdigest(),
+        "floor_gib": 3.3,
+        "cards": ["a", "b"],
+        "free_mib": [3400.0, 3279.2],
+        "hot_counts": [28, 198],
+    }
+    assert not ask(headroom=str(run), cards=["a", "b"])["changed"]  # and not two more with every run
+    assert ask(state="verified", sibling_state=None)["hot_counts"] == [28, 196]
+
+
+def test_a_second_run_trims_what_the_first_left(bench: Bench, ask: Ask, run: Path) -> None:
+    ask()
+    ask(headroom=str(run), cards=["a", "b"])
+    again = bench.root / "evidence2" / "headroom.json"
+    save(again, {"floor_gib": 3.3, "cards": [{"name": "a", "free_mib": 3000}, {"name": "b", "free_mib": 4000}]})
+    assert ask(headroom=str(again), cards=["a", "b"])["hot_counts"] == [25, 196]
+    assert ask(state="verified")["hot_counts"] == [25, 196]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (changed("r9v_derivation/headroom/free_mib", [3400.0, 3278.2]), "headroom.free_mib is [3400.0, 3278.2]"),
+        (changed("r9v_derivation/headroom/floor_gib", 3.2), "headroom.floor_gib is 3.2, not 3.3"),
+        (changed("r9v_derivation/headroom/sha256", "0"), "headroom.sha256 is '0'"),
+        (changed("r9v_derivation/headroom/hot_counts", [28, 197]), "hot experts [28, 196], and [28, 195] by the"),
+        (changed("r9v_derivation/headroom/hot_counts", [28, 199]), "headroom.hot_counts are [28, 199]"),
+        (changed("r9v_derivation/headroom", {}), "r9v_derivation.headroom has not the keys"),
+        (lambda told: counted(told, "1", 197, 87_736_320), "hot experts [28, 197], and [28, 196] by the headroom run"),
+    ],
+)
+def test_one_changed_number_of_a_trim_is_seen(
+    bench: Bench, ask: Ask, run: Path, change: Callable[[Any], None], words: str
+) -> None:
+    ask()
+    ask(headroom=str(run), cards=["a", "b"])
+    bench.edit(MANIFEST, change)
+    reseal(bench)
+    assert any(words in lie for lie in ask(state="verified")["lies"])
+
+
+@pytest.mark.parametrize(
+    ("evidence", "cards", "words"),
+    [
+        ({"floor_gib": 3.3, "cards": []}, ["a", "b"], "found floor_gib 3.3, cards none"),
+        ({"floor_gib": 3.3, "cards": [{"name": "a", "free_mib": 1}]}, ["a", "b"], "cards a"),
+        ({"floor_gib": 3.3, "cards": [{"name": "a", "free_mib": 1}]}, ["a", "a"], "two cards in rank order"),
+        ({"cards": [{"name": "a", "free_mib": 1}, {"name": "b", "free_mib": 1}]}, ["a", "b"], "floor_gib None"),
+        ({"floor_gib": 9, "cards": [{"name": "a", "free_mib": 1}, {"name": "b", "free_mib": 1}]}, ["a", "b"],
+         "rank 0 (a) lacks more than its hot experts take"),
+        ({"floor_gib": 9, "cards": []}, None, "two cards in rank order"),
+    ],
+)  # fmt: skip
+def test_evidence_that_tells_too_little(
+    bench: Bench, ask: Ask, evidence: dict[str, Any], cards: list[str] | None, words: str
+) -> None:
+    ask()
+    path = bench.root / "headroom.json"
+    save(path, evidence)
+    assert words in ask(headroom=str(path), cards=cards)["msg"]
+
+
+def test_a_trim_starts_from_a_placement_that_the_sibling_allows(bench: Bench, ask: Ask, run: Path) -> None:
+    assert "found no such file" in ask(headroom=str(run), cards=["a", "b"])["msg"]
+    ask()
+    bench.edit(MANIFEST, lambda told: counted(told, "0", 29, 162_938_880))
+    assert "at most 28 and 198 hot experts" in ask(headroom=str(run), cards=["a", "b"])["msg"]
+
+
 def test_every_lie_is_told_in_one_error(bench: Bench, ask: Ask) -> None:
     ask()
     bench.edit(WRAPPER, changed("id", "another"))
