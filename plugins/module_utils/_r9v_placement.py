@@ -19,7 +19,6 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import Flee
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf import Gguf
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_experts import (
     EXPERTS,
-    LAYERS,
     ExpertCosts,
     expert_costs,
     expert_of,
@@ -239,7 +238,6 @@ def tell(request: Request, sources: Sources, manifest: Mapping[str, Any]) -> dic
         "id": sources.profile["placement"],
         "hot_counts": [max(row) for row in counts],
         "bytes_per_expert": list(sources.costs.totals),
-        "layers": LAYERS,
         "memory": [row.as_dict() for row in rows],
         "settings": settings(counts, rows, sources.costs, request.manifest),
     }

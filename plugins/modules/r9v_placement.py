@@ -124,6 +124,10 @@ placement:
   description: The wrapper.
   returned: success
   type: dict
+id:
+  description: Its id, by which the profile names it.
+  returned: success
+  type: str
 hot_counts:
   description: Hot experts of every layer, by rank.
   returned: success
