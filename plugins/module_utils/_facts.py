@@ -119,7 +119,7 @@ def endpoint_samples(paths: Paths, now: float) -> list[Sample]:
     label = {"endpoint": paths.endpoint}
     store = EraStore(paths.store)
     era = store.current()
-    gates = gate_samples(read_json(os.path.join(paths.store, "last-run.json")), label)
+    gates = gate_samples(store.last_run(), label)
     return gates if era is None else [*_era_samples(era, paths, now), *gates]
 
 
