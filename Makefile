@@ -1,8 +1,8 @@
 # Each command does all its own set-up and may be repeated; see README.md.
-.PHONY: help run test lint unit molecule docs bench clean
+.PHONY: help run test lint unit molecule docs bench check-builds clean
 
 help: ## This list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
 run: ## A sandbox host with a small real model, deployed and verified, and one answer from it
 	@tools/run
@@ -24,6 +24,9 @@ docs: ## Write the generated reference pages anew
 
 bench: ## Measurements, with their peers in the same run
 	@tools/bench
+
+check-builds: ## The runtimes for cards with real toolchains, as far as a machine without cards goes
+	@tools/check-builds
 
 clean: ## Remove hosts, images and caches that this project made, and nothing else
 	@tools/clean

@@ -51,7 +51,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._runtime import (
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._source import obtain, source_digest
 
-__all__ = ["carry_out", "prune"]
+__all__ = ["build_options", "carry_out", "prune"]
 
 _LOCK_WAIT_S = 2.0
 _ORPHANS_WAIT_S = 600.0
@@ -189,7 +189,7 @@ def _build(
         sink.write(f"--- {began}: {request.name} {plan.digest}\n")
     progress.update("configure", force=True)
     logged(
-        configure_argv(project, build, _options(request), ccache=has_ccache(request.ccache_dir)),
+        configure_argv(project, build, build_options(request), ccache=has_ccache(request.ccache_dir)),
         env,
         log,
         "configure",
@@ -225,13 +225,17 @@ def _build(
     _prove_and_publish(request, plan, staged, record)
 
 
-def _options(request: Request) -> dict[str, str]:
-    """The declared options; a toolkit is where cmake looks first, and where the linker follows what libraries need."""
+def build_options(request: Request) -> dict[str, str]:
+    """The declared options; a toolkit is where cmake looks first, and where the linker follows what libraries need.
+
+    Our files get DT_RPATH, not DT_RUNPATH: the loader then looks in the bundle also for what the toolkit's libraries
+    need, which may have no search path of their own (Debian's ROCm) and else take the host's.
+    """
     own = {}
     if request.toolkit is not None:
-        follow = f"-Wl,-rpath-link,{os.path.join(request.toolkit.path, 'lib')}"
+        flags = f"-Wl,-rpath-link,{os.path.join(request.toolkit.path, 'lib')} -Wl,--disable-new-dtags"
         own = {"CMAKE_PREFIX_PATH": request.toolkit.path}
-        own |= {"CMAKE_EXE_LINKER_FLAGS": follow, "CMAKE_SHARED_LINKER_FLAGS": follow}
+        own |= {f"CMAKE_{kind}_LINKER_FLAGS": flags for kind in ("EXE", "SHARED", "MODULE")}
     return own | dict(request.cmake)
 
 

@@ -201,6 +201,7 @@ def inputs_of(request: Request, *, compiler: str, system: str, machine: str, cpu
     if request.toolkit is not None:
         version = toolkit_version(request.toolkit.path)
         inputs["toolkit"] = {"path": request.toolkit.path, "version": version, "libs": list(request.toolkit.libs)}
+        inputs["toolkit"]["search"] = "inherited"  # see build_options: builds from before it are other ones
         inputs["device_code"] = list(request.expect.device_code)
     if request.cmake.get("GGML_NATIVE", "ON").upper() not in _FALSE:
         inputs["cpu_flags"] = cpu_flags  # native code runs only where these are

@@ -10,6 +10,7 @@ read off what nvcc 13.0 writes and are checked against each other, so that anoth
 
 from __future__ import annotations
 
+import mmap
 import re
 import shutil
 import struct
@@ -54,42 +55,47 @@ def device_archs(path: str) -> set[str]:
 
 def _bundles(image: Image, start: int, end: int) -> Iterator[str]:
     """The cards of every bundle from ``start`` to ``end``; between bundles lies padding."""
-    at = start
+    at, places = start, {_BUNDLE: start - 1, _PACKED: start - 1}
     for _ in range(_MOST_BUNDLES):
-        plain, packed = image.data.find(_BUNDLE, at, end), image.data.find(_PACKED, at, end)
-        if plain < 0 and packed < 0:
+        for magic, place in places.items():
+            if place < at:  # one that lies ahead is not searched again: a section may have thousands of the other kind
+                found = image.data.find(magic, at, end)
+                places[magic] = end if found < 0 else found
+        plain, packed = places[_BUNDLE], places[_PACKED]
+        if plain == packed == end:
             if at == start and end > start:
                 raise image.fault("its .hip_fatbin section", "an offload bundle", f"{end - start} bytes without one")
             return
-        if packed < 0 or 0 <= plain < packed:
-            archs, at = _plain(image, bytes(image.data[plain : min(end, plain + _READ)]), plain, end)
+        if plain < packed:
+            archs, at = _plain(image, image.data, plain, end, end)
         else:
             archs, at = _unpacked(image, packed, end)
         yield from archs
     raise image.fault("its .hip_fatbin section", f"at most {_MOST_BUNDLES} bundles", "more")
 
 
-def _plain(image: Image, head: bytes, start: int, end: int) -> tuple[list[str], int]:
-    """(cards, where the bundle ends) of a bundle that begins with ``head`` and may reach to ``end``."""
+def _plain(image: Image, data: bytes | mmap.mmap, start: int, end: int, last_end: int) -> tuple[list[str], int]:
+    """(cards, where the bundle ends) of the bundle at ``start``; its entries stand before ``end`` in ``data``, and what
+    they tell of lies before ``last_end``."""
     archs: list[str] = []
-    at, last = len(_BUNDLE) + 8, start + len(_BUNDLE) + 8
-    if len(head) < at:
+    at = last = start + len(_BUNDLE) + 8
+    if end < at:
         raise image.fault("an offload bundle", "its header", "its end")
-    (count,) = struct.unpack_from("<Q", head, len(_BUNDLE))
+    (count,) = struct.unpack_from("<Q", data, at - 8)
     if count > _MOST_ENTRIES:
         raise image.fault("an offload bundle", f"at most {_MOST_ENTRIES} entries", count)
     for _ in range(count):
-        if at + _ENTRY.size > len(head):
+        if at + _ENTRY.size > end:
             raise image.fault("an offload bundle", f"{count} entries", "its end")
-        offset, size, length = _ENTRY.unpack_from(head, at)
+        offset, size, length = _ENTRY.unpack_from(data, at)
         at += _ENTRY.size
-        if length > _LONGEST_ID or at + length > len(head):
+        if length > _LONGEST_ID or at + length > end:
             raise image.fault("an offload bundle", f"an entry's name of at most {_LONGEST_ID} bytes", length)
-        told = head[at : at + length].decode("ascii", "replace")
+        told = data[at : at + length].decode("ascii", "replace")
         at += length
-        if start + offset + size > end:
-            raise image.fault(f"the code object {told}", f"an end by byte {end}", f"byte {start + offset + size}")
-        last = max(last, start + offset + size, start + at)
+        if start + offset + size > last_end:
+            raise image.fault(f"the code object {told}", f"an end by byte {last_end}", f"byte {start + offset + size}")
+        last = max(last, start + offset + size, at)
         if not told.startswith("host"):
             match = _GFX.search(told)
             if match is None:
@@ -120,8 +126,9 @@ def _unpacked(image: Image, start: int, end: int) -> tuple[list[str], int]:
     opened = _begin_of(image, packed, method)
     if not opened.startswith(_BUNDLE):
         raise image.fault("a compressed bundle", "an offload bundle inside", opened[:24].hex(" ") or "nothing")
-    archs, _last = _plain(image, opened, 0, max(length, len(opened)))
-    return archs, start + size
+    archs, _last = _plain(image, opened, 0, len(opened), max(length, len(opened)))
+    # Version 1 does not say where it ends: others may follow, so the search goes on behind its header.
+    return archs, start + (skip if version == 1 else size)
 
 
 def _begin_of(image: Image, packed: bytes, method: int) -> bytes:

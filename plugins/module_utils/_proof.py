@@ -18,7 +18,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._proof_smoke import
 from ansible_collections.dank.llm_fleet.plugins.module_utils._run import run
 from ansible_collections.dank.llm_fleet.plugins.module_utils._runtime import BARE_ENV, stated_version
 
-__all__ = ["SERVER", "build_id_of", "prove", "red", "require_proofs"]
+__all__ = ["SERVER", "build_id_of", "prove", "prove_files", "red", "require_proofs"]
 
 SERVER = "llama-server"
 
@@ -36,6 +36,14 @@ def prove(
     ``foreign`` are files of a toolkit that were bundled, as paths below ``root``. ``device`` is where the smoke
     request runs: none is the processor. The program is run only where the loader finds all that it needs.
     """
+    checks = prove_files(root, server, expect, foreign=foreign)
+    if checks[0].ok:
+        checks += _running(server, expect, device)
+    return checks
+
+
+def prove_files(root: str, server: str, expect: Expect, *, foreign: Collection[str] = ()) -> list[Check]:
+    """The proofs that run nothing, closure first; ``server`` may be a library."""
     shown: dict[str, tree.Closure] = {}
 
     def closure() -> list[str]:
@@ -53,8 +61,6 @@ def prove(
     ]
     if "closure" in shown:
         checks += _static(root, server, expect, shown["closure"], foreign)
-    if checks[0].ok:
-        checks += _running(server, expect, device)
     return checks
 
 
@@ -82,14 +88,21 @@ def _static(root: str, server: str, expect: Expect, closure: tree.Closure, forei
             )
         )
     if expect.arch:
+        shown: list[str] = []
+
+        def archs() -> list[str]:
+            faults, found = tree.arch_faults(closure, root, expect, foreign)
+            shown.append(found)
+            return faults
+
         checks.append(
             _faults(
                 "code objects",
                 f"code for {expect.arch} alone",
-                lambda: tree.arch_faults(closure, root, expect, foreign)[0],
+                archs,
                 "Set AMDGPU_TARGETS or CMAKE_CUDA_ARCHITECTURES to the card's own and build anew; a sister card's code "
                 "links and loads, and then crashes",
-                green=lambda: tree.arch_faults(closure, root, expect, foreign)[1],
+                green=lambda: shown[0],
             )
         )
     if expect.cmake:

@@ -25,6 +25,7 @@ __all__ = [
     "closure_faults",
     "closure_of",
     "device_code_faults",
+    "loader_of",
     "parse_cache",
     "parse_ldd",
     "read_cache",
@@ -33,7 +34,9 @@ __all__ = [
 ]
 
 _ENTRY = re.compile(r"([A-Za-z_][\w.+/-]*):([A-Z]+)=(.*)")
+_LOADER = re.compile(r"^\s*(/\S*/ld-\S+) \(0x", re.MULTILINE)
 _OTHER_ARCH = re.compile(r"gfx[0-9a-f]{3,5}(?![0-9a-f])")
+_TRACED = {**BARE_ENV, "LD_TRACE_LOADED_OBJECTS": "1"}
 _TRUE, _FALSE = ("ON", "TRUE", "YES", "Y", "1"), ("OFF", "FALSE", "NO", "N", "0", "")
 # Flags of cmake that are still taken and do nothing, with what took their place.
 RETIRED = {"GGML_CUDA_FA_ALL_QUANTS": "GGML_CUDA_FA_QUANTS"}
@@ -83,29 +86,42 @@ def parse_ldd(listing: str) -> tuple[dict[str, str], list[str]]:
     return libraries, wrong
 
 
+def loader_of(listing: str) -> str:
+    """The path of the loader itself in what ldd prints, or ""."""
+    match = _LOADER.search(listing)
+    return match[1] if match else ""
+
+
 def closure_of(root: str, server: str) -> Closure:
-    """Ask the loader; libraries of ``root``/lib that nothing links to are starting points too: they may be opened."""
+    """Ask the loader; libraries of ``root``/lib that nothing links to are asked for too: they may be opened.
+
+    What opens them is the program or one of its libraries, so they are loaded beside the program: then they inherit its
+    search path, as they will (ld.so(8), DT_RPATH), and share what it has loaded already.
+    """
     libraries: dict[str, str] = {}
     faults: list[str] = []
     seen: set[str] = set()
 
-    def follow(path: str) -> None:
+    def follow(path: str, loader: str = "") -> str:
         seen.add(os.path.realpath(path))
         if not read_elf(path).needed:
-            return
-        done = run(["ldd", path], env=BARE_ENV, check=False)
-        found, wrong = parse_ldd(f"{done.stdout}\n{done.stderr}")
+            return ""
+        # what ldd does, with one library more; --list would end at the first that is missing
+        argv, env = ([loader, "--preload", path, server], _TRACED) if loader else (["ldd", path], BARE_ENV)
+        done = run(argv, env=env, check=False)
+        listing = f"{done.stdout}\n{done.stderr}"
+        found, wrong = parse_ldd(listing)
         faults.extend(wrong)
         for name, target in found.items():
             if target or name not in libraries:  # one that is missing here may have been found from a program
                 libraries[name] = os.path.realpath(target) if target else ""
         seen.update(os.path.realpath(target) for target in found.values() if target)
+        return loader_of(listing)
 
-    for path in starts(root, server):
-        follow(path)
+    loaders = [follow(path) for path in starts(root, server)]
     for path in _libraries(os.path.join(root, "lib")):
         if os.path.realpath(path) not in seen:
-            follow(path)
+            follow(path, loaders[0])
     top = os.path.realpath(root)
     return Closure(libraries, tuple(dict.fromkeys(faults)), tuple(sorted(path for path in seen if _below(path, top))))
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _build, _cmake, _runtime
-from ansible_collections.dank.llm_fleet.plugins.module_utils._build import carry_out
+from ansible_collections.dank.llm_fleet.plugins.module_utils._build import build_options, carry_out
 from ansible_collections.dank.llm_fleet.plugins.module_utils._buildplan import (
     Request,
     describe,
@@ -819,9 +819,12 @@ def test_a_toolkits_libraries_and_device_code_are_bundled(request_for: Make, tmp
         (kit / "lib" / folder).mkdir(parents=True)
     (kit / ".info").mkdir()
     (kit / ".info" / "version").write_text("7.14.0\n")
-    blas = library(tmp_path, "libtoyblas.so.4", 'const char * toy_blas() { return "x"; }\n')
+    deep = library(kit / "lib", "libtoydeep.so.1", 'const char * toy_deep() { return "x"; }\n')
+    source = "const char * toy_deep();\nconst char * toy_blas() { return toy_deep(); }\n"
+    blas = library(tmp_path, "libtoyblas.so.4", source, str(deep))  # with no search path of its own, as Debian's
     shutil.copy2(blas, kit / "lib")
-    library(kit / "lib", "libopened.so.2", "int opened() { return 1; }\n")
+    source = "const char * toy_deep();\nconst char * opened() { return toy_deep(); }\n"
+    library(kit / "lib", "libopened.so.2", source, str(deep))
     for name in ("rocblas/library/T_gfx1201.dat", "rocblas/library/T_gfx1200.dat", "rocblas/library/T.dat",
                  "hipblaslt/library/gfx1201/T_gfx1201.co", "hipblaslt/library/gfx1200/T_gfx1200.co"):  # fmt: skip
         (kit / "lib" / name).write_bytes(b"made up")
@@ -843,13 +846,18 @@ def test_a_toolkits_libraries_and_device_code_are_bundled(request_for: Make, tmp
         "libopened.so.2",
         "libtiny.so.1",
         "libtoyblas.so.4",
+        "libtoydeep.so.1",
         "rocblas/library/T.dat",
         "rocblas/library/T_gfx1201.dat",
     ]
     assert json.loads((lib.parent / "build.json").read_text())["from_toolkit"] == [
         "lib/libopened.so.2",
         "lib/libtoyblas.so.4",
+        "lib/libtoydeep.so.1",
     ]
+    assert read_elf(str(lib / "libtiny.so.1")).rpath == ("$ORIGIN/../lib",)
+    for kind in ("EXE", "SHARED", "MODULE"):  # what linkers do unless told differs between systems
+        assert "-Wl,--disable-new-dtags" in build_options(request)[f"CMAKE_{kind}_LINKER_FLAGS"].split()
     (kit / ".info" / "version").write_text("7.15.0\n")
     assert make_plan(request).reasons == ("toolkit.version: 7.14.0 -> 7.15.0",)
     with pytest.raises(FleetError, match=r"the toolkit has no library libnone"):

@@ -11,10 +11,12 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils._elf import ElfError, read_elf
-from ansible_collections.dank.llm_fleet.plugins.module_utils._elf_device import device_archs
+from ansible_collections.dank.llm_fleet.plugins.module_utils._elf_device import _bundles, device_archs
 from hypothesis import given
 from hypothesis import strategies as st
 from toybundle import compiled, fat_binary, library, offload_bundle, packed_bundle
@@ -57,6 +59,7 @@ def test_a_real_program_without_device_code() -> None:
     assert device_archs(sys.executable) == set()
 
 
+FATBINS = Path(__file__).parent.parent / "fixtures" / "fatbins"
 ELSEWHERE = b"\0" * 4096
 
 
@@ -69,6 +72,11 @@ ELSEWHERE = b"\0" * 4096
         (".hip_fatbin", offload_bundle(["gfx12-generic"]), {"gfx12-generic"}),
         (".hip_fatbin", offload_bundle(["gfx1201"]) + ELSEWHERE + offload_bundle(["gfx1100"]), {"gfx1201", "gfx1100"}),
         (".hip_fatbin", packed_bundle(offload_bundle(["gfx1201"]), 1), {"gfx1201"}),
+        (
+            ".hip_fatbin",
+            packed_bundle(offload_bundle(["gfx1201"]), 1) + ELSEWHERE + packed_bundle(offload_bundle(["gfx1200"]), 1),
+            {"gfx1201", "gfx1200"},
+        ),
         (
             ".hip_fatbin",
             packed_bundle(offload_bundle(["gfx1201"])) + ELSEWHERE + packed_bundle(offload_bundle(["gfx1030"]), 3),
@@ -89,10 +97,47 @@ def test_code_objects(tmp_path: Path, section: str, content: bytes, archs: set[s
 
 
 @pytest.mark.skipif(not shutil.which("zstd"), reason="zstd")
+@pytest.mark.parametrize(
+    ("section", "names", "archs"),
+    [
+        (".nv_fatbin", ["nvcc-13.0-sm86-ptx-packed"], {"sm_86", "compute_86"}),
+        (".nv_fatbin", ["nvcc-13.0-sm80"], {"sm_80"}),
+        (".nv_fatbin", ["nvcc-13.0-sm80", "nvcc-13.0-sm86-ptx-packed"], {"sm_80", "sm_86", "compute_86"}),
+        (".hip_fatbin", ["clang-21-gfx1201-packed"], {"gfx1201"}),
+        (".hip_fatbin", ["clang-21-gfx1201-packed", "clang-21-gfx1200-packed"], {"gfx1201", "gfx1200"}),
+    ],
+)
+def test_code_objects_as_compilers_write_them(tmp_path: Path, section: str, names: list[str], archs: set[str]) -> None:
+    content = b"".join((FATBINS / f"{name}.bin").read_bytes() + bytes(64) for name in names)
+    made = compiled(tmp_path / "program", "int main() {}\n", sections={section: content})
+    assert device_archs(str(made)) == archs
+
+
+@pytest.mark.skipif(not shutil.which("zstd"), reason="zstd")
 def test_code_objects_packed_with_zstd(tmp_path: Path) -> None:
     plain = offload_bundle(["gfx1201"]) + random.Random(1).randbytes(3 << 20)
     made = compiled(tmp_path / "program", "int main() {}\n", sections={".hip_fatbin": packed_bundle(plain, 2, 1)})
     assert device_archs(str(made)) == {"gfx1201"}
+
+
+class Searched(bytes):
+    """Bytes that count how many of them were searched."""
+
+    count = 0
+
+    def find(self, *given: Any) -> int:
+        place = super().find(*given)
+        Searched.count += (given[2] if place < 0 else place) - given[1]
+        return place
+
+
+def test_many_bundles_of_one_kind_are_not_searched_again_for_the_other() -> None:
+    """rocBLAS's library has thousands of plain ones in 1 GB."""
+    data = Searched((offload_bundle(["gfx1201"], 2000) + bytes(64)) * 300)
+    Searched.count = 0
+    image: Any = SimpleNamespace(data=data)
+    assert list(_bundles(image, 0, len(data))) == ["gfx1201"] * 300
+    assert Searched.count < 2 * len(data)
 
 
 def cut(data: bytes) -> bytes:

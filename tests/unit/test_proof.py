@@ -25,10 +25,14 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._proof_flags import
     parse_help,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._proof_model import tiny_model
-from ansible_collections.dank.llm_fleet.plugins.module_utils._proof_tree import cache_faults, parse_cache, parse_ldd
-from toybundle import ARCH, EXPECT, FA_QUANTS, library, toy_bundle, toy_library, toy_server
+from ansible_collections.dank.llm_fleet.plugins.module_utils._proof_tree import (
+    cache_faults,
+    loader_of,
+    parse_cache,
+    parse_ldd,
+)
+from toybundle import ARCH, EXPECT, FA_QUANTS, library, needs_compiler, toy_bundle, toy_library, toy_server
 
-needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="g++")
 FOREIGN = ("lib/libtoyblas.so.4",)
 
 
@@ -262,6 +266,25 @@ def test_ldd_is_read() -> None:
     libraries, wrong = parse_ldd(listing)
     assert libraries == {"libtiny.so.1": "/p/bin/../lib/libtiny.so.1", "libgone.so": ""}
     assert wrong == ["/lib/libc.so.6: version `GLIBC_2.38' not found (required by /p/llama-server)"]
+    assert loader_of(listing) == "/lib64/ld-linux-x86-64.so.2"
+    assert loader_of("\tnot a dynamic executable\n") == ""
+
+
+@needs_compiler
+def test_an_opened_library_is_asked_for_as_it_will_be_opened(toy: Path, tmp_path: Path) -> None:
+    """One without a search path of its own inherits the program's; beside a program with DT_RUNPATH it would not."""
+    work = tmp_path / "work"
+    work.mkdir()
+    deep = library(work, "libdeep.so.1", "int deep() { return 1; }\n")
+    opened = library(work, "libopened.so.1", "int deep();\nint opened() { return deep(); }\n", str(deep))
+    for made in (deep, opened):
+        shutil.copy2(made, toy / "lib")
+    toy_server(toy, options=("-Wl,--enable-new-dtags",))
+    assert "libdeep.so.1 is not found" in proofs(toy)["closure"].found
+    toy_server(toy, options=("-Wl,--disable-new-dtags",))
+    assert proofs(toy)["closure"].ok
+    (toy / "lib" / "libdeep.so.1").unlink()
+    assert "libdeep.so.1 is not found" in proofs(toy)["closure"].found
 
 
 HELP = """\

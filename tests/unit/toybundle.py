@@ -16,9 +16,11 @@ import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils._proof_expect import Expect
 from ansible_collections.dank.llm_fleet.plugins.module_utils._proof_flags import flags_of_schema
 
+needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="g++")
 TINY = Path(__file__).parent.parent / "fixtures" / "tiny_engine"
 RPATH = "-Wl,-rpath,$ORIGIN/../lib"
 ARCH = "gfx1201"
@@ -92,12 +94,14 @@ def toy_library(lib: Path, work: Path, archs: Sequence[str] = (ARCH,), rpath: st
     shutil.copy2(made, lib / "libtiny.so.1")
 
 
-def toy_server(root: Path, flags: Sequence[str] | None = None, device_code: str = "") -> None:
+def toy_server(
+    root: Path, flags: Sequence[str] | None = None, device_code: str = "", options: Sequence[str] = ()
+) -> None:
     """The program, from the stand-in that the tests of builds use too."""
     told = " ".join(flags_of_schema() if flags is None else flags)
     defined = [f'-DTINY_FLAGS="{told}"', f'-DTINY_DEVICE_CODE="{device_code}"']
     # The loader follows the chain; the linker need not.
-    options = [str(root / "lib" / "libtiny.so.1"), RPATH, "-Wl,--allow-shlib-undefined"]
+    options = [str(root / "lib" / "libtiny.so.1"), RPATH, "-Wl,--allow-shlib-undefined", *options]
     target = root / "bin" / "llama-server"
     subprocess.run(["g++", "-O0", "-o", target, TINY / "main.cpp", *defined, *options], check=True, capture_output=True)
 
