@@ -185,7 +185,7 @@ def qualify(
             runs = _new_run(runs)
             _measure(declared, paths, asked, plan, runs, warnings, limit_s, say)
             seal = _seal(asked, runs, say)
-        if _is_ready(asked, seal):
+        elif _is_ready(asked, seal):
             return {"changed": False, "work": False, **_told(asked, runs, seal)}
         say("ready")
         _promote(declared, asked, os.path.join(runs.folder, seal["run"]))

@@ -98,7 +98,7 @@ Serve from it: `R9V_STATE_FILE: {{asked.file}}`, with the lines of its rung, the
 Never start a probe with this state's folder: copy it, and give the copy a port and a container name of its own.
 """
 
-_VALUE = re.compile(r"\{\{([a-z_.]+)(\|,)?\}\}")
+_VALUE = re.compile(r"\{\{([a-z0-9_.]+)(\|,)?\}\}")
 
 
 def _find(context: Mapping[str, Any], path: str) -> Any:

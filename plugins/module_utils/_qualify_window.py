@@ -6,8 +6,8 @@
 The guard is the trial's (see ``_trial_unit``): a transient unit that conflicts with production, waits for the
 endpoint's lock, which the kernel takes from a module that dies, and starts production when it ends, however it ends.
 Before that its ExecStopPost takes the masks away and removes the scratch container. A mask is a link in systemd's
-control folder in /run: it outranks a unit file in /etc, which ``systemctl mask --runtime`` does not, and a restart of the
-host takes it away.
+control folder in /run: it outranks a unit file in /etc, which ``systemctl mask --runtime`` does not, and a restart of
+the host takes it away.
 """
 
 from __future__ import annotations
