@@ -25,7 +25,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import Say
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
-from ansible_collections.dank.llm_fleet.plugins.module_utils._io import atomic_link, make_dirs
+from ansible_collections.dank.llm_fleet.plugins.module_utils._io import make_dirs
 from ansible_collections.dank.llm_fleet.plugins.module_utils._run import run
 from ansible_collections.dank.llm_fleet.plugins.module_utils._trial_run import Incumbent
 from ansible_collections.dank.llm_fleet.plugins.module_utils._trial_unit import TrialPaths, guard_command
@@ -82,7 +82,8 @@ def open_window(window: Window, lock_path: str) -> None:
     run(command, timeout_s=window.patience_s)
     make_dirs(window.masks)
     for path in window.mask_files:
-        atomic_link("/dev/null", path)
+        with contextlib.suppress(FileExistsError):
+            os.symlink("/dev/null", path)
     _systemd.daemon_reload()
 
 
