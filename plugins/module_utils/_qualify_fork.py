@@ -78,6 +78,19 @@ def _profile(checkout: str, alias: str) -> tuple[str, Mapping[str, Any]]:
     )
 
 
+def _commit(checkout: str, user: str) -> str:
+    """The commit that is checked out; a FleetError where a file differs from it: then it says nothing of what ran."""
+    changed = as_user(user, ["git", "status", "--porcelain", "--untracked-files=no"], checkout).stdout.splitlines()
+    if changed:
+        raise FleetError(
+            f"checkout {checkout} differs from its commit",
+            expected="no change of a tracked file: the runbook names the commit",
+            found=", ".join(line.strip() for line in changed),
+            remedy="Commit the changes, or take them back",
+        )
+    return as_user(user, ["git", "rev-parse", "HEAD"], checkout).stdout.strip()
+
+
 def _files(checkout: str, folder: str, descriptors: Mapping[str, str]) -> tuple[Mapping[str, Any], ...]:
     paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
     paths += [os.path.join(checkout, name) for name in sorted(descriptors.values())]
@@ -119,7 +132,7 @@ def find_fork(checkout: str, user: str, digest: str, asked: Asked) -> Fork:
             remedy="Run site.yml with --tags runtime, which loads the bundle",
         )
     descriptors = {str(key): str(value) for key, value in (told.get("descriptors") or {}).items()}
-    commit = as_user(user, ["git", "rev-parse", "HEAD"], checkout).stdout.strip()
+    commit = _commit(checkout, user)
     files = _files(checkout, folder, descriptors)
     return Fork(checkout, commit, whole[0], str(told["id"]), folder, files, descriptors)
 

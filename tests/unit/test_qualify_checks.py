@@ -56,12 +56,17 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
+def commit(host: R9vHost) -> None:
+    git = ["git", "-C", str(host.checkout), "-c", "user.name=x", "-c", "user.email=x@example.invalid"]
+    for words in (["add", "-A"], ["commit", "--quiet", "-m", "the stand-in"]):
+        subprocess.run([*git, *words], check=True, capture_output=True)
+
+
 @pytest.fixture
 def host(tmp_path: Path) -> R9vHost:
     made = make_host(tmp_path)
-    git = ["git", "-C", str(made.checkout), "-c", "user.name=x", "-c", "user.email=x@example.invalid"]
-    for words in (["init", "--quiet"], ["add", "-A"], ["commit", "--quiet", "-m", "the stand-in"]):
-        subprocess.run([*git, *words], check=True, capture_output=True)
+    subprocess.run(["git", "init", "--quiet", made.checkout], check=True)
+    commit(made)
     return made
 
 
@@ -142,12 +147,15 @@ def test_package_and_placement_that_the_profile_names_are_taken(
     profile = host.checkout / "profiles" / "standin" / "q8" / "profile.json"
     told = json.loads(profile.read_text())
     profile.write_text(json.dumps({**told, "descriptors": {"model_package": str(package.relative_to(host.checkout))}}))
+    commit(host)
     names = [file["name"] for file in look(declared, paths).fork.profile_files]
     assert "packages/models/standin/package.json" in names
     package.write_text(json.dumps({"artifacts": [{"path": "mtp/absent.safetensors", "bytes": 1}]}))
+    commit(host)
     with pytest.raises(FleetError, match=r"mtp/absent\.safetensors is missing"):
         look(declared, paths)
     package.unlink()
+    commit(host)
     with pytest.raises(FleetError, match=r"package\.json, which the profile names"):
         look(declared, paths)
 
@@ -207,6 +215,16 @@ def test_a_payload_that_is_not_whole(
     with pytest.raises(FleetError) as caught:
         look(declared, paths)
     assert words in caught.value.message and "nothing was stopped" in caught.value.message
+
+
+def test_a_checkout_that_is_not_its_commit(
+    declared: Declared, paths: Paths, runs: list[Incumbent], host: R9vHost
+) -> None:
+    (host.checkout / "untracked").write_text("no harm")
+    assert look(declared, paths)
+    (host.checkout / "README.md").write_text("changed")
+    with pytest.raises(FleetError, match=r"differs from its commit; .* found M README\.md"):
+        look(declared, paths)
 
 
 @pytest.mark.parametrize(
