@@ -28,8 +28,8 @@ def trim_advice(short: Mapping[str, float]) -> str:
     missing = ", ".join(f"{name} by {mib:,.0f} MiB" for name, mib in short.items())
     return (
         f"Fewer experts may stay on the cards. Lower the hot count of {missing}, divided by the size of one expert on "
-        "that rank; write the placement anew (tools/trim_experts.py --hot-counts), have it validated, derive the "
-        "effective capacity from it, then run qualify.yml again"
+        "that rank: module r9v_placement does, given the headroom.json of this run (the fork's own way is "
+        "tools/trim_experts.py --hot-counts); then run qualify.yml again"
     )
 
 
