@@ -134,7 +134,8 @@ class Steps:
         asked, fork = self.asked, self.plan.fork
         entry = pwd.getpwnam(self.declared.user)
         make_dirs(asked.scratch_dir, 0o700, entry.pw_uid, entry.pw_gid)
-        atomic_write(os.path.join(asked.scratch_dir, MARK), os.path.basename(self.run).encode())
+        with open(os.path.join(asked.scratch_dir, MARK), "wb"):
+            pass  # its name says all; a file beside it, left by a kill, would look like somebody else's
         out = os.path.join("/run", self.window.trial.run_name, "setup.out")
         argv = setup_argv(asked, fork.checkout, fork.image)
         begun = time.monotonic()
