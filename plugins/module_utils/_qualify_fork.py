@@ -78,6 +78,17 @@ def _profile(checkout: str, alias: str) -> tuple[str, Mapping[str, Any]]:
     )
 
 
+def _setup_fault(checkout: str, user: str) -> str:
+    """Why the fork's setup cannot be run, or ""."""
+    if not os.path.exists(os.path.join(checkout, SHIM)):
+        return "no shim"
+    command = os.path.join(checkout, "r9v")
+    if not os.access(command, os.X_OK):
+        return "no executable r9v"
+    done = as_user(user, [command, "setup", "--help"], checkout, check=False)
+    return "" if done.rc == 0 else f"exit status {done.rc}: {done.tail}"
+
+
 def _commit(checkout: str, user: str) -> str:
     """The commit that is checked out; a FleetError where a file differs from it: then it says nothing of what ran."""
     changed = as_user(user, ["git", "status", "--porcelain", "--untracked-files=no"], checkout).stdout.splitlines()
@@ -108,18 +119,12 @@ def _files(checkout: str, folder: str, descriptors: Mapping[str, str]) -> tuple[
 def find_fork(checkout: str, user: str, digest: str, asked: Asked) -> Fork:
     """The fork as it is; a FleetError where the profile is not there, setup cannot be run, or the image is missing."""
     folder, told = _profile(checkout, asked.profile)
-    done = as_user(user, [os.path.join(checkout, "r9v"), "setup", "--help"], checkout, check=False) if os.access(
-        os.path.join(checkout, "r9v"), os.X_OK
-    ) else None  # fmt: skip
-    if done is None or done.rc != 0 or not os.path.exists(os.path.join(checkout, SHIM)):
+    fault = _setup_fault(checkout, user)
+    if fault:
         raise FleetError(
             f"the fork's setup cannot be run in {checkout}",
             expected=f"r9v setup --help with exit status 0, and {SHIM}",
-            found="no executable r9v"
-            if done is None
-            else f"exit status {done.rc}: {done.tail}"
-            if done.rc
-            else "no shim",
+            found=fault,
             remedy="Run site.yml with --tags runtime, which checks the fork out and installs the shim",
         )
     image = Podman(user).image(digest)
