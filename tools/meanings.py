@@ -137,6 +137,17 @@ MEANINGS: dict[str, dict[str, str]] = {
         "ple_bytes": "The embedding table's size, to the byte",
         "headroom_gib": "What each card must keep free once it serves, where that is more than its `floor_mib`",
         "keys": "Env keys that go with this setup: set with it, and absent with any other that does not name them",
+        "qualify": "How it is qualified by `playbooks/qualify.yml`; see below",
+    },
+    "QUALIFY": {
+        "profile": "The fork's profile, by id or alias",
+        "model_dir": "Its model folder, for the fork's `--model-dir`",
+        "ple_path": "Its embedding table, for the fork's `--ple-path`",
+        "port": "Where the run probes it; nobody else's, and on the host's loopback alone",
+        "container": "The name of the run's container; nobody else's",
+        "state_dir": "The run's own state folder (default: that of `file` with `.qualify` behind its name)",
+        "arguments": "What else the fork's setup needs, such as `--accept-model-license`",
+        "battery": "Probes that must pass (default chat, tools, vision, context)",
     },
     "REPLACES": {
         "slug": "What the retirement is called (default: the endpoint's name)",

@@ -22,6 +22,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_schema i
     FILE,
     MEASURED,
     PAYLOAD,
+    QUALIFY,
     REPLACES,
     RUNTIME,
     SETUP,
@@ -269,6 +270,9 @@ def _sound_setups(where: str, given: Mapping[str, Any]) -> tuple[Mapping[str, Ma
     if told and given["engine"] != "r9v":
         return {}, [f"{where}.setups belongs to engine r9v. Take it out."]
     problems = [text for name, one in told.items() for text in check_keys(f"{where}.setups.{name}", one, SETUP)]
+    for name, one in told.items():
+        if not problems and "qualify" in one:
+            problems += check_keys(f"{where}.setups.{name}.qualify", one["qualify"], QUALIFY)
     problems = problems or [f"{where}.{text}" for text in faults_of_setups(told)]
     return ({} if problems else told), problems
 

@@ -27,6 +27,7 @@ __all__ = [
     "PAYLOAD",
     "PROBES",
     "PROOF",
+    "QUALIFY",
     "REPLACES",
     "RUNTIME",
     "SETUP",
@@ -264,6 +265,17 @@ SETUP = {
     "ple_bytes": _count(),
     "headroom_gib": Field("a number of GiB", lambda value: isinstance(value, (int, float)) and not value < 0),
     "keys": _texts(),
+    "qualify": _table(),
+}
+QUALIFY = {
+    "profile": _text(required=True),
+    "model_dir": _path(required=True),
+    "ple_path": _path(),
+    "port": Field("a TCP port", lambda value: isinstance(value, int) and 0 < value < 65536, required=True),
+    "container": _like(re.compile(r"[a-z0-9][a-z0-9._-]*"), "a container's name", required=True),
+    "state_dir": _path(),
+    "arguments": _texts(),
+    "battery": _some(CAPABILITIES),
 }
 REPLACES = {
     "slug": _like(re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*"), "letters, digits, _ . and -"),

@@ -40,7 +40,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._trial_measure impo
 from ansible_collections.dank.llm_fleet.plugins.module_utils._trial_unit import TrialPaths, guard_command
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import require
 
-__all__ = ["fingerprint", "try_out"]
+__all__ = ["Incumbent", "fingerprint", "incumbents_of", "try_out"]
 
 _RUNS = ("active", "activating", "reloading", "refreshing")
 _PROBES_S = 900  # what the probes of one candidate may take
@@ -83,7 +83,7 @@ def fingerprint(paths: Paths) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _incumbents(paths: Paths, declared: Declared) -> list[Incumbent]:
+def incumbents_of(paths: Paths, declared: Declared) -> list[Incumbent]:
     """The endpoint and its rivals, where they run; a FleetError where one is not what was proven of it.
 
     What is broken before the trial would be taken for the trial's fault after it.
@@ -103,7 +103,7 @@ def _incumbents(paths: Paths, declared: Declared) -> list[Incumbent]:
 def _plan(declared: Declared, paths: Paths, wanted: Sequence[Candidate], *, beyond_fit: bool) -> Plan:
     """What the trial will do; a FleetError where nothing of it can be booted."""
     trial = _new_id(os.path.join(paths.store, "trials"))
-    incumbents = _incumbents(paths, declared)
+    incumbents = incumbents_of(paths, declared)
     leaving = next((one.pid for one in incumbents if one.pid), None)
     drawn = [
         draw_candidate(declared, one, TrialPaths.of(paths, trial, one.number), leaving, beyond_fit=beyond_fit)

@@ -72,11 +72,12 @@ def guard_command(
     makes_way: Sequence[str],
     comes_back: Sequence[str],
     limit_s: float,
+    also: Sequence[str] = (),
 ) -> list[str]:
     """The command that starts the guard of a trial of ``count`` candidates.
 
     ``makes_way`` are the units that may not run beside it, ``comes_back`` those that start when it ends; ``limit_s``
-    seconds after its start it ends in any case.
+    seconds after its start it ends in any case. ``also`` are further lines of its ``[Service]``.
     """
     others = [replace(trial, number=number).unit for number in range(1, count + 1)]
     properties = [
@@ -87,6 +88,7 @@ def guard_command(
         f"Before={' '.join(others)}",  # also keeps the state of one that has ended, to be read
         f"RuntimeDirectory={trial.run_name}",
         f"RuntimeMaxSec={limit_s:g}",
+        *also,
     ]
     if comes_back:
         units = " ".join(comes_back)

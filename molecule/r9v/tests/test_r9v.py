@@ -59,6 +59,15 @@ def test_what_came_first_holds_after(fleet):
     assert all(verdicts[name]["verdict"] == "pass" for name in ("cache", "drafting", "context", "chat", "reasoning"))
 
 
+def test_the_old_pair_is_retired(fleet):
+    """Two quadlets ran before the first deploy: no unit and no container of theirs is left, their files are kept."""
+    names = ("old-vllm-a", "old-vllm-b")
+    kept = fleet.run("cd /home/owner/.AGENTTRASH/*-old-vllm && find . -name '*.container'").split()
+    assert sorted(kept) == [f"./etc/containers/systemd/{name}.container" for name in names]
+    states = fleet.run(f"systemctl show -p LoadState --value {' '.join(names)}").split()
+    assert states == ["not-found", "not-found"] and fleet.run("podman ps --all --quiet") == ""
+
+
 def test_the_layers_are_told(fleet):
     played = fleet.play("site.yml", explain=True)
     assert played.rc == 0 and played.recap["changed"] == 0, played.text
