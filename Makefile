@@ -1,8 +1,8 @@
 # Each command does all its own set-up and may be repeated; see README.md.
-.PHONY: help run test lint unit molecule docs bench clean
+.PHONY: help run test lint unit molecule docs bench probe-model clean
 
 help: ## This list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 13
 
 run: ## A sandbox host with a small real model, deployed and verified, and one answer from it
 	@tools/run
@@ -24,6 +24,9 @@ docs: ## Write the generated reference pages anew
 
 bench: ## Measurements, with their peers in the same run
 	@tools/bench
+
+probe-model: ## Train and check the scenarios' model anew, outside CI (tests/fixtures/probe_model)
+	@tools/probe-model
 
 clean: ## Remove hosts, images and caches that this project made, and nothing else
 	@tools/clean

@@ -390,7 +390,7 @@ def inventory_page() -> str:
 def make_rows() -> list[list[str]]:
     """The Makefile's targets with their texts."""
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
-    return [[f"`make {name}`", says] for name, says in re.findall(r"^([a-z]+):.*?## (.+)$", text, re.MULTILINE)]
+    return [[f"`make {name}`", says] for name, says in re.findall(r"^([a-z-]+):.*?## (.+)$", text, re.MULTILINE)]
 
 
 def dump() -> dict[str, Any]:
