@@ -44,7 +44,7 @@ class CallbackModule(CallbackBase):
         super().__init__()
         self._rows: dict[tuple[str, str], dict[str, Any]] = {}
         self._fits: dict[tuple[str, str], dict[str, Any]] = {}
-        self._histories: dict[tuple[str, str], list[Any]] = {}
+        self._histories: dict[tuple[str, str], dict[str, Any]] = {}
         self._benches: list[str] = []
         self._trials: list[str] = []
         self._faults: list[str] = []
@@ -63,7 +63,7 @@ class CallbackModule(CallbackBase):
         histories = result.get("histories")
         for one in histories if isinstance(histories, list) else []:
             if isinstance(one, dict) and "name" in one and isinstance(one.get("eras"), list):
-                self._histories[host, one["name"]] = one["eras"]
+                self._histories[host, one["name"]] = one
         bench = result.get("bench")
         if isinstance(bench, dict) and isinstance(bench.get("cells"), list):
             self._benches.append(bench_text(f"{bench['endpoint']} on {host}", bench))
@@ -102,7 +102,10 @@ class CallbackModule(CallbackBase):
                 self._display.display("\n".join(fit_lines(f"{name} on {host}", told)))
             self._display.display(LEGEND)
         if self._histories:
-            texts = [history_text(f"{name} on {host}", eras) for (host, name), eras in self._histories.items()]
+            texts = [
+                history_text(f"{name} on {host}", one["eras"], one.get("last_run"))
+                for (host, name), one in self._histories.items()
+            ]
             self._display.banner("HISTORY")
             self._display.display("\n\n".join(texts))
         if self._benches:

@@ -52,7 +52,7 @@ def most_tokens(where: str, client: Mapping[str, Any], window: int, percent: int
 def _model(where: str, entry: Mapping[str, Any], rung: str | None, percent: int) -> dict[str, Any]:
     client, env = entry["client"], {key: str(value) for key, value in entry["env"].items()}
     window = int((client.get("rungs") or {}).get(rung, client["context_window"]) if rung else client["context_window"])
-    alias = env.get("ALIAS") or env.get("R9V_SERVED_MODEL_NAME", "")
+    alias = _envspec.alias_of(env)
     thinks = "reasoning_field" in client
     compat: dict[str, Any] = {
         "supportsStore": False,

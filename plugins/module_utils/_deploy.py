@@ -100,6 +100,8 @@ def carry_out(job: Job) -> Done:
             finally:
                 if not job.repair:
                     job.store.fail(era, fault.message)
+        else:
+            fault.facts["went_back_to"] = _not_put_right(era, job.store)
         if fault is exc:
             raise
         raise fault from exc
@@ -116,6 +118,13 @@ def carry_out(job: Job) -> Done:
     proven = job.store.commit(era, certificate)
     job.store.set_made_way(None)
     return Done(proven, proof.links, probes, ledger, gap_s)
+
+
+def _not_put_right(era: Era, store: EraStore) -> str:
+    """After a repair that failed: the era stays, and which one an operator may choose to go back to."""
+    before = store.previous_certified()
+    way = "" if before is None else f"; era {before.id} was certified before it: playbooks/rollback.yml -e era=previous"
+    return f"era {era.id}, which was not put right{way}"
 
 
 def _proven_before(era: Era, again: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -241,7 +241,7 @@ def converge(
         elif plan.lift_pin:
             store.set_pin(None)
         _tell_who_stands(store, others, declared, asked)
-        job.gates.write(os.path.join(paths.store, "last-run.json"), kind=plan.kind, era=done.era.id, served=True)
+        job.gates.write(store.last_run_path, kind=plan.kind, era=done.era.id, served=True)
         result["pruned"] = prune(store, declared.keep_eras)
     result["endpoint"] = row(
         done.era,
@@ -337,7 +337,7 @@ def _record_red(job: Job, plan: Plan, exc: FleetError) -> None:
     exc.facts["gates"] = job.gates.passed
     make_dirs(job.paths.store)
     job.gates.write(
-        os.path.join(job.paths.store, "last-run.json"),
+        job.store.last_run_path,
         kind=plan.kind,
         served=False,
         gate=exc.facts.get("gate"),

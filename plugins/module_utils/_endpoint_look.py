@@ -53,7 +53,7 @@ def row(
         "runtime": facts.get("runtime", {}).get("name"),
         "shape": facts.get("shape", {}),
         "port": _envspec.port_of(facts["env"]) if facts else None,
-        "alias": (facts["env"].get("ALIAS") or facts["env"].get("R9V_SERVED_MODEL_NAME")) if facts else None,
+        "alias": (_envspec.alias_of(facts["env"]) or None) if facts else None,
         "memory_mib": round(_proc.resident_bytes(state.main_pid) / 2**20, 1) if state.running else None,
         "health": health,
         "era": era.id if era is not None else None,

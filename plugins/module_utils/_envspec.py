@@ -16,6 +16,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import Flee
 __all__ = [
     "ENGINES",
     "address_of",
+    "alias_of",
     "check",
     "closest",
     "derive",
@@ -125,6 +126,11 @@ def shape(engine: str, env: Mapping[str, str]) -> dict[str, Any]:
 def engine_of(env: Mapping[str, str]) -> str:
     """The engine that a derived env belongs to, by the key that each must have."""
     return "r9v" if "R9V_STATE_FILE" in env else "llamacpp"
+
+
+def alias_of(env: Mapping[str, str]) -> str:
+    """The model's name on the wire, "" where the env has none."""
+    return env.get("ALIAS") or env.get("R9V_SERVED_MODEL_NAME", "")
 
 
 def port_of(env: Mapping[str, str]) -> int:

@@ -303,6 +303,16 @@ class EraStore:
         """Write that record, or remove it with None."""
         self._put("made-way.json", told)
 
+    @property
+    def last_run_path(self) -> str:
+        """Where a run that did something leaves the record of the gates that it went through."""
+        return self._path("last-run.json")
+
+    def last_run(self) -> dict[str, Any] | None:
+        """That record, ``{at, kind, served, gates, ...}`` (see ``Gates.write``), or None."""
+        told = read_json(self.last_run_path)
+        return None if told is None else dict(told)
+
     def _put(self, name: str, value: Mapping[str, Any] | None) -> None:
         if value is not None:
             atomic_write(self._path(name), _dump(value))

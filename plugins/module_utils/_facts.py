@@ -21,6 +21,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api, ap
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cards import identified, read_cards
 from ansible_collections.dank.llm_fleet.plugins.module_utils._certificate import expired
+from ansible_collections.dank.llm_fleet.plugins.module_utils._envspec import alias_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import atomic_write, make_dirs, read_json
@@ -28,7 +29,16 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape impor
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_declare import declare
 from ansible_collections.dank.llm_fleet.plugins.module_utils._series import Sample, text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import UnitState
-from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import chain, first_broken, observe, payload_paths
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import (
+    Link,
+    Observed,
+    chain,
+    environment_link,
+    first_broken,
+    observe,
+    payload_paths,
+    unit_links,
+)
 
 __all__ = [
     "card_samples",
@@ -119,24 +129,27 @@ def endpoint_samples(paths: Paths, now: float) -> list[Sample]:
     label = {"endpoint": paths.endpoint}
     store = EraStore(paths.store)
     era = store.current()
-    gates = gate_samples(read_json(os.path.join(paths.store, "last-run.json")), label)
+    gates = gate_samples(store.last_run(), label)
     return gates if era is None else [*_era_samples(era, paths, now), *gates]
+
+
+def _links(era: Era, paths: Paths, seen: Observed) -> list[Link]:
+    """The chain of truth; of R9V the unit's part of it. The container is its user's podman's, whom this program may not
+    become: playbook verify follows the chain into it."""
+    drop_ins = era.blueprint.facts["drop_ins"]
+    if era.blueprint.facts["engine"] == "r9v":
+        return [*unit_links(era, paths.unit, paths.unit_file, seen, drop_ins), environment_link(era, seen)]
+    return chain(era, paths.unit, paths.unit_file, seen, drop_ins)
 
 
 def _era_samples(era: Era, paths: Paths, now: float) -> list[Sample]:
     facts, label = era.blueprint.facts, {"endpoint": paths.endpoint}
-    if facts["engine"] != "llamacpp":
-        raise FleetError(
-            f"endpoint {paths.endpoint} is of an engine whose facts are not read yet",
-            expected="llamacpp",
-            found=facts["engine"],
-        )
     api = api_of(facts["env"])
     seen = observe(paths.unit, paths.unit_file, paths.env_file, api, payload_paths(facts))
-    broken = first_broken(chain(era, paths.unit, paths.unit_file, seen, facts["drop_ins"]))
+    broken = first_broken(_links(era, paths, seen))
     told = {
         "era": era.id,
-        "alias": facts["env"]["ALIAS"],
+        "alias": alias_of(facts["env"]),
         "payload": facts["payload"]["name"],
         "runtime": facts["runtime"]["name"],
         "rung": facts.get("rung") or "",

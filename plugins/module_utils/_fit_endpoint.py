@@ -120,9 +120,12 @@ def host_card(leaving: int | None = None, floor_mib: float = 0.0) -> Card:
     return Card("host", free / MIB, floor_mib)
 
 
-def kin(boot: Boot, ggml_types: Collection[int] = ()) -> list[Relation]:
+def kin(
+    boot: Boot, ggml_types: Collection[int] = (), versions: Mapping[str, Collection[int]] | None = None
+) -> list[Relation]:
     """What holds the boot's files together (see ``_kinship``); a FleetError at the first that does not.
 
+    ``ggml_types`` and ``versions`` are what the runtime takes of a fork's own.
     Only what the shape arms counts: a drafter's file that is not loaded is not held against anything.
     """
     return require_kinship(
@@ -133,6 +136,7 @@ def kin(boot: Boot, ggml_types: Collection[int] = ()) -> list[Relation]:
         spec_types=boot.shape.spec_types,
         runtime=boot.runtime or "the engine",
         runtime_types=ggml_types,
+        runtime_versions=versions,
     )
 
 

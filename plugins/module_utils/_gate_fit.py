@@ -22,7 +22,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines impor
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_model import UnknownMemory
 from ansible_collections.dank.llm_fleet.plugins.module_utils._runtime import read_record
 
-__all__ = ["Foretold", "gate_fit", "known_types"]
+__all__ = ["Foretold", "gate_fit", "known_to"]
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,13 @@ class Foretold:
     ledger: Ledger | None
 
 
-def known_types(declared: Collection[int], runtime: Mapping[str, Any]) -> set[int]:
-    """Ids of tensor types that the runtime knows: those declared, and those that its own source tree had."""
+def known_to(declared: Collection[int], runtime: Mapping[str, Any]) -> tuple[set[int], dict[str, list[int]]]:
+    """What the runtime takes of a fork's own: ids of tensor types (those declared, and those that its source tree had),
+    and versions of its formats."""
     record = read_record(str(runtime["path"])) if "path" in runtime else None
-    told = ((record or {}).get("can") or {}).get("ggml_types") or {}
-    return {*declared, *(told.values() if isinstance(told, Mapping) else ())}
+    can = (record or {}).get("can") or {}
+    types = can.get("ggml_types") or {}
+    return {*declared, *(types.values() if isinstance(types, Mapping) else ())}, can.get("adapter_versions") or {}
 
 
 def gate_fit(
@@ -66,7 +68,7 @@ def gate_fit(
     }
     with gates.gate("kinship"):
         boot = boot_of(entry, effective_env(declared, rung), host=host_card(leaving))
-        kin(boot, known_types(declared.ggml_types, (facts or {}).get("runtime") or {}))
+        kin(boot, *known_to(declared.ggml_types, (facts or {}).get("runtime") or {}))
     opinion = None
     if facts is not None:
         with gates.gate("second opinion"):

@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._table import table
 
-__all__ = ["HEADINGS", "change_lines", "history_text"]
+__all__ = ["HEADINGS", "change_lines", "history_text", "last_run_line"]
 
 HEADINGS = ("era", "state", "deployed", "rung", "payload", "shape", "runtime", "memory", "probes", "changed")
 _STAMP = re.compile(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z")
@@ -56,8 +56,22 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def history_text(name: str, eras: list[Mapping[str, Any]]) -> str:
+def last_run_line(last_run: Mapping[str, Any] | None) -> str:
+    """How the last run that did something ended (``EraStore.last_run``), in a line; nothing where there was none."""
+    if last_run is None:
+        return ""
+    told = f"last run {last_run['at'][:19].replace('T', ' ')}: {last_run['kind']}"
+    if last_run["served"]:
+        return f"{told}, green"
+    where = f"red at gate {last_run['gate']}" if last_run["gate"] else "red before the gates"
+    back = f"; serving after it: {last_run['went_back_to']}" if last_run.get("went_back_to") else ""
+    return f"{told}, {where}: {last_run['error']['what'].splitlines()[0]}{back}"
+
+
+def history_text(name: str, eras: list[Mapping[str, Any]], last_run: Mapping[str, Any] | None = None) -> str:
     """The table of one endpoint; ``eras`` are the rows of ``_era_history.history``."""
+    end = last_run_line(last_run)
+    name = f"{name}\n{end}" if end else name
     if not eras:
         return f"{name}\nno era: nothing was deployed yet"
     lines = []

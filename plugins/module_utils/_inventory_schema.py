@@ -129,6 +129,14 @@ def _numbers() -> Field:
     return Field("a list of whole numbers", test)
 
 
+def _can() -> Field:
+    def test(value: Any) -> bool:
+        versions = value.get("adapter_versions", {}) if isinstance(value, Mapping) else None
+        return isinstance(versions, Mapping) and all(_numbers().test(known) for known in versions.values())
+
+    return Field("a dictionary, whose adapter_versions has a list of whole numbers for each name", test)
+
+
 def _items(required: bool = False) -> Field:
     def test(value: Any) -> bool:
         return isinstance(value, (list, tuple)) and bool(value) and all(isinstance(item, Mapping) for item in value)
@@ -151,7 +159,7 @@ RUNTIME = {
     "arch": _like(_ARCH, "one card's architecture, as gfx1201 or sm_86"),
     "toolkit": _table(),
     "proof": _table(),
-    "can": _table(),
+    "can": _can(),
 }
 TOOLKIT = {"path": _path(required=True), "libs": _texts()}
 PROOF = {

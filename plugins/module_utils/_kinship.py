@@ -8,7 +8,7 @@ A header that is unsound, or a set of shards that is not complete, is refused by
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf import Gguf, require_known_types
@@ -46,12 +46,15 @@ def check_kinship(
     spec_types: Collection[str] = (),
     runtime: str = "llama.cpp",
     runtime_types: Collection[int] | None = None,
+    runtime_versions: Mapping[str, Collection[int]] | None = None,
 ) -> list[Relation]:
     """Every comparison between these files, the whole ones and the broken ones.
 
     All headers are read with their tensors and all their keys; ``model`` and ``drafter``, where there is a drafter,
     with ``whole=KINSHIP_KEYS`` besides (a TypeError otherwise). ``spec_types`` are the names in SPEC_TYPE, without
-    none. ``runtime_types`` are the ids of tensor types that ``runtime``, a fork, knows beyond llama.cpp's.
+    none. ``runtime_types`` are the ids of tensor types that ``runtime``, a fork, knows beyond llama.cpp's,
+    ``runtime_versions`` the versions that it takes of its own formats: ``{"prism.hadamard": [2]}`` is held against the
+    files' key ``prism.hadamard.version``.
 
     A file of the wrong kind is compared no further. FleetError for a header without the numbers to compare.
     """
@@ -61,6 +64,7 @@ def check_kinship(
     relations: list[Relation] = []
     for role, gguf in given.items():
         relations += [kinds[role], _shards(role, gguf), _types(role, gguf, runtime, runtime_types or ())]
+        relations += _versions(role, gguf, runtime, runtime_versions or {})
     if not kinds["model"].ok:
         return relations
     armed = armed_type(spec_types)
@@ -86,6 +90,7 @@ def require_kinship(
     spec_types: Collection[str] = (),
     runtime: str = "llama.cpp",
     runtime_types: Collection[int] | None = None,
+    runtime_versions: Mapping[str, Collection[int]] | None = None,
 ) -> list[Relation]:
     """As :func:`check_kinship`; a FleetError for the first broken one, with all broken ones as ``kinship``."""
     relations = check_kinship(
@@ -96,6 +101,7 @@ def require_kinship(
         spec_types=spec_types,
         runtime=runtime,
         runtime_types=runtime_types,
+        runtime_versions=runtime_versions,
     )
     broken = [relation for relation in relations if not relation.ok]
     if broken:
@@ -141,6 +147,22 @@ def _types(role: str, gguf: Gguf, runtime: str, also: Collection[int]) -> Relati
         return Relation(f"{role} types", exc.what, exc.expected, exc.found, False, exc.remedy)
     found = ", ".join(gguf.types) or "no tensors"
     return Relation(f"{role} types", f"the tensor types of {name}", expected, found, True)
+
+
+def _versions(role: str, gguf: Gguf, runtime: str, known: Mapping[str, Collection[int]]) -> list[Relation]:
+    """The engine refuses a file of a later format than its own, by a key of the file, once it is loaded."""
+    found = {name: gguf.metadata[f"{name}.version"] for name in known if f"{name}.version" in gguf.metadata}
+    return [
+        Relation(
+            f"{role} {name}",
+            f"{name_of(gguf)}: {name}.version",
+            f"{' or '.join(map(str, sorted(known[name])))}, which runtime {runtime} takes",
+            version,
+            version in known[name],
+            "Give the endpoint a runtime that takes this version, or the file of another one",
+        )
+        for name, version in found.items()
+    ]
 
 
 def _source(model: Gguf, armed: str, drafter: bool) -> Relation:

@@ -117,7 +117,7 @@ def declare(facts: Mapping[str, Any]) -> Declaration:
     window = shape["ctx_per_slot"] if shape["ctx_per_slot"] is not None else client.get("context_window")
     return Declaration(
         engine=engine,
-        alias=env.get("ALIAS") or env.get("R9V_SERVED_MODEL_NAME", ""),
+        alias=_envspec.alias_of(env),
         env=env,
         capabilities=frozenset(found),
         window=None if window is None else int(window),

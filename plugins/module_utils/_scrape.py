@@ -68,7 +68,7 @@ def _endpoint(
         "host": host,
         "endpoint": name,
         "engine": engine,
-        "alias": env.get("ALIAS") or env.get("R9V_SERVED_MODEL_NAME") or name,
+        "alias": _envspec.alias_of(env) or name,
     }
     if env.get("API_KEY_FILE") or entry.get("api_key_file"):
         labels[_KEY] = f"{host}.{name}"

@@ -45,6 +45,10 @@ histories:
   contains:
     name: {description: The endpoint., type: str}
     pin: {description: "The pin, where the endpoint is pinned: rung, lines, since and era.", type: dict}
+    last_run:
+      description: "How the last run that did something ended, none where there was none: C(at), C(kind), C(served), the
+        C(gates) it went through, and of a red one C(gate), C(error), C(went_back_to) and what C(serves)."
+      type: dict
     eras:
       description: Its eras, oldest first.
       type: list
@@ -89,7 +93,10 @@ ARGUMENT_SPEC: dict[str, Any] = {"names": {"type": "list", "elements": "str", "r
 def work(module: AnsibleModule) -> dict[str, Any]:
     """Read each endpoint's eras."""
     stores = {name: EraStore(Paths(name).store) for name in module.params["names"]}
-    told = [{"name": name, "pin": store.pin(), "eras": history(store)} for name, store in stores.items()]
+    told = [
+        {"name": name, "pin": store.pin(), "last_run": store.last_run(), "eras": history(store)}
+        for name, store in stores.items()
+    ]
     return {"changed": False, "histories": told}
 
 

@@ -169,6 +169,9 @@ options:
     description:
       - What the engine can do that its source tree does not tell, as a fork without its source. It is merged into what
         the tree's own tables say.
+      - "C(adapter_versions) maps the name of a fork's own format to the versions that it takes, as
+        C({prism.hadamard: [2]}). A model or adapter whose key C(prism.hadamard.version) is another is refused before
+        anything is stopped."
     type: dict
     default: {}
   keep:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils._can import capabilities, kv_pairs, merged
-from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import known_types
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import known_to
 
 # As build 11434 has them, cut short.
 TREE = {
@@ -104,6 +104,8 @@ def test_what_is_declared_is_merged_in() -> None:
 
 
 def test_kinship_knows_the_types_of_the_runtimes_own_source(tmp_path: Path) -> None:
-    (tmp_path / "build.json").write_text(json.dumps({"can": {"ggml_types": {"f32": 0, "pq2_0": 142}}}))
-    assert known_types([150], {"path": str(tmp_path)}) == {0, 142, 150}
-    assert known_types([150], {"path": str(tmp_path / "none")}) == {150} == known_types([150], {})
+    versions = {"prism.hadamard": [2]}
+    can = {"ggml_types": {"f32": 0, "pq2_0": 142}, "adapter_versions": versions}
+    (tmp_path / "build.json").write_text(json.dumps({"can": can}))
+    assert known_to([150], {"path": str(tmp_path)}) == ({0, 142, 150}, versions)
+    assert known_to([150], {"path": str(tmp_path / "none")}) == ({150}, {}) == known_to([150], {})

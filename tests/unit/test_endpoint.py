@@ -323,9 +323,22 @@ def test_a_repair_that_fails_leaves_the_era_and_does_not_go_back(host: Host) -> 
     host.faults["one"] = FleetError("still broken")
     with pytest.raises(FleetError, match="still broken") as caught:
         host.run()
-    assert "went_back_to" not in caught.value.facts
     era = host.store.current()
     assert era is not None and era.state == "certified"
+    assert caught.value.facts["went_back_to"] == f"era {era.id}, which was not put right"
+
+
+def test_a_repair_that_fails_names_the_era_before(host: Host) -> None:
+    host.run()
+    first = host.store.current()
+    host.tag = "two"
+    host.run()
+    host.links = [BROKEN]
+    host.faults["two"] = FleetError("still broken")
+    with pytest.raises(FleetError, match="still broken") as caught:
+        host.run()
+    told = caught.value.facts["went_back_to"]
+    assert first is not None and f"; era {first.id} was certified before it: playbooks/rollback.yml" in told
 
 
 def test_a_rung_pins_and_the_pin_stays(host: Host) -> None:

@@ -18,7 +18,13 @@ import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _era, _era_history
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from ansible_collections.dank.llm_fleet.plugins.module_utils._history_table import HEADINGS, change_lines, history_text
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
+from ansible_collections.dank.llm_fleet.plugins.module_utils._history_table import (
+    HEADINGS,
+    change_lines,
+    history_text,
+    last_run_line,
+)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_table import Report
@@ -323,6 +329,37 @@ def test_the_table_of_an_endpoint_without_eras() -> None:
     assert history_text("chat on box", []) == "chat on box\nno era: nothing was deployed yet"
 
 
+GREEN = {"at": "2026-12-01T12:00:00+00:00", "kind": "deploy", "served": True, "era": "e", "gates": []}
+RED = {**GREEN, "served": False, "gate": "port", "error": {"what": "port 8080 is taken\nmore"}, "went_back_to": None}
+
+
+@pytest.mark.parametrize(
+    ("last_run", "line"),
+    [
+        (None, ""),
+        (GREEN, "last run 2026-12-01 12:00:00: deploy, green"),
+        (RED, "last run 2026-12-01 12:00:00: deploy, red at gate port: port 8080 is taken"),
+        (
+            {**RED, "gate": None, "went_back_to": "era e, which serves again"},
+            "last run 2026-12-01 12:00:00: deploy, red before the gates: port 8080 is taken; serving after it: era e, "
+            "which serves again",
+        ),
+    ],
+)
+def test_how_the_last_run_ended(last_run: dict[str, Any] | None, line: str) -> None:
+    assert last_run_line(last_run) == line
+    text = history_text("chat on box", [], last_run)
+    assert text.splitlines()[:-1] == ["chat on box", line][: 2 if line else 1]
+
+
+def test_the_record_of_a_red_gate_is_read_back(store: EraStore) -> None:
+    assert store.last_run() is None
+    os.makedirs(store.folder, exist_ok=True)
+    Gates().write(store.last_run_path, **{key: RED[key] for key in ("kind", "served", "gate", "error", "went_back_to")})
+    told = store.last_run()
+    assert told is not None and last_run_line(told).endswith(": deploy, red at gate port: port 8080 is taken")
+
+
 def test_a_damaged_era_in_the_table() -> None:
     row = {"id": "e", "state": "damaged", "reason": "/x/env is not as it was staged", "current": True, "changes": None}
     line = history_text("chat", [row]).splitlines()[2]
@@ -350,8 +387,9 @@ def test_changes_as_lines(changed: dict[str, Any], lines: list[str]) -> None:
 def test_the_report_has_a_history(store: EraStore, blueprint: Make) -> None:
     certified(store, blueprint("one"))
     report = Report()
-    report.saw("box", {"histories": [{"name": "chat", "pin": None, "eras": _era_history.history(store)}]})
+    told = {"name": "chat", "pin": None, "last_run": GREEN, "eras": _era_history.history(store)}
+    report.saw("box", {"histories": [told]})
     report.saw("box", {"histories": "somebody else's"})
     report.saw("box", {"histories": [None, {"name": "x"}]})
     report.v2_playbook_on_stats(None)
-    assert report.printed == ["HISTORY", history_text("chat on box", _era_history.history(store))]
+    assert report.printed == ["HISTORY", history_text("chat on box", told["eras"], GREEN)]

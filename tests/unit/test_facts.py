@@ -20,7 +20,6 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._certificate import certify
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era, EraStore
-from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._facts import (
     card_samples,
     endpoint_samples,
@@ -32,8 +31,11 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._facts import (
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import MIB
 from ansible_collections.dank.llm_fleet.plugins.module_utils._promql import exposed
 from ansible_collections.dank.llm_fleet.plugins.module_utils._series import FAMILIES, Sample, text
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Observed
+from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import ERA_VARIABLE
 from hypothesis import given
 from hypothesis import strategies as st
+from test_truth import STATE
 
 PROGRAM = Path(__file__).resolve().parents[2] / "roles" / "monitoring" / "files" / "llm-fleet-facts"
 CARD = {"name": "c", "vendor": "nvidia", "uuid": "GPU-1", "floor_mib": 1024}
@@ -180,12 +182,39 @@ def test_an_endpoint_is_what_has_an_era_or_a_deploy_that_failed(era: Era, tmp_pa
     assert found == gate_samples(red, {"endpoint": "failed"}) and len(found) == 2
 
 
-def test_an_engine_whose_facts_are_not_read_is_a_fault(tmp_path: Path, blueprint: Any) -> None:
-    (tmp_path / "big").mkdir()
-    store = EraStore(str(tmp_path / "big"))
-    store.commit(store.stage(blueprint("a", engine="r9v")), {})
-    with pytest.raises(FleetError, match="expected llamacpp; found r9v"):
-        endpoint_samples(Paths("big", state=str(tmp_path)), 0.0)
+R9V_ENV = {
+    "R9V_STATE_FILE": "/s/setup.json",
+    "R9V_SERVED_MODEL_NAME": "big",
+    "R9V_HOST_BIND": "127.0.0.1",
+    "R9V_HOST_PORT": "1",
+    "R9V_CONTAINER_NAME": "big",
+}
+
+
+@pytest.mark.parametrize(
+    ("broken", "true"),
+    [({}, 1), ({"unit_text": "[Unit]\n"}, 0), ({"environ": {}}, 0), ({"drop_ins": ("/x.conf",)}, 0)],
+)
+def test_of_r9v_the_units_part_of_the_chain_is_told(
+    tmp_path: Path, blueprint: Any, monkeypatch: pytest.MonkeyPatch, broken: dict[str, Any], true: int
+) -> None:
+    paths = Paths("big", state=str(tmp_path))
+    store = EraStore(paths.store)
+    era = store.commit(store.stage(blueprint("a", engine="r9v", env=R9V_ENV)), {})
+    seen = Observed(
+        unit=replace(STATE, fragment_path=paths.unit_file, drop_in_paths=()),
+        exe="",
+        argv=(),
+        owners=(),
+        health="HTTP 200",
+        unit_text=era.blueprint.unit_text,
+        env_text=era.blueprint.env_text,
+        environ={**R9V_ENV, ERA_VARIABLE: era.blueprint.digest},
+        props={"error": "HTTP 404"},
+    )
+    monkeypatch.setattr(_facts, "observe", lambda *_args: replace(seen, **broken))
+    found = told(endpoint_samples(paths, 0.0))
+    assert (found["endpoint_true"], found["endpoint_metrics_status"], found["era_info"]) == (true, 0, 1)
 
 
 @pytest.mark.parametrize(

@@ -282,6 +282,25 @@ def test_types_of_the_runtime(build: Build) -> None:
     assert broken(check_kinship(build("plain"), drafter=model, spec_types=("draft-simple",))) == ["drafter types"]
 
 
+def test_a_format_of_a_version_that_the_fork_does_not_take(build: Build, adapt: Build) -> None:
+    """PrismML's build b10709 loads the pack and refuses the adapter: unsupported prism.hadamard.version 2."""
+    version = "prism.hadamard.version"
+    lora = adapt(GOOD, {version: (w.U32, 2)})
+    for takes, red in (
+        ({"prism.hadamard": [1]}, ["adapter prism.hadamard"]),
+        ({"prism.hadamard": [1, 2]}, []),
+        ({}, []),
+    ):
+        relations = check_kinship(build(), lora=lora, runtime="b10709", runtime_versions=takes)
+        assert broken(relations) == red
+    with pytest.raises(
+        FleetError, match=r"lora.gguf: prism.hadamard.version; expected 1, which runtime b10709 takes; f"
+    ):
+        require_kinship(build(), lora=lora, runtime="b10709", runtime_versions={"prism.hadamard": [1]})
+    model = build(keys={version: (w.U32, 3)})
+    assert broken(check_kinship(model, runtime_versions={"prism.hadamard": [2]})) == ["model prism.hadamard"]
+
+
 # Projectors. The tables' columns are those of clip.cpp: type, tensor, its dimensions.
 W, X = WIDTH, 7  # the width that has to be found, and any other number
 PROJECTORS = [

@@ -88,7 +88,9 @@ def test_missing_model_file_is_named(fleet):
 def test_occupied_port_names_who_holds_it(fleet, unharmed):
     fleet.run("systemd-run --unit=stranger python3 -m http.server 8099 --bind 127.0.0.1")
     try:
-        time.sleep(1)
+        fleet.run(
+            "for i in $(seq 300); do curl -s http://127.0.0.1:8099/ >/dev/null && exit 0; sleep 0.1; done; exit 1"
+        )
         played = fleet.play("site.yml", llm_endpoints=changed(fleet, LISTEN_PORT=8099))
         assert played.rc != 0
         assert "port 8099 is taken" in played.error and "stranger.service" in played.error
