@@ -1,5 +1,5 @@
 # Each command does all its own set-up and may be repeated; see README.md.
-.PHONY: help run test lint unit molecule docs bench check-builds clean
+.PHONY: help run test lint unit molecule docs bench check-builds probe-model clean
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -27,6 +27,9 @@ bench: ## Measurements, with their peers in the same run
 
 check-builds: ## The runtimes for cards with real toolchains, as far as a machine without cards goes
 	@tools/check-builds
+
+probe-model: ## Train and check the scenarios' model anew, outside CI (tests/fixtures/probe_model)
+	@tools/probe-model
 
 clean: ## Remove hosts, images and caches that this project made, and nothing else
 	@tools/clean

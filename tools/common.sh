@@ -93,7 +93,7 @@ model_file() { # SmolLM2-135M-Instruct, carried by a Python package
 toy_model() { # the 2 MB model of the scenarios lies in this repository; two scenarios may ask for it at once
     local file draft
     mkdir -p "$sources"
-    for file in tests/fixtures/models/*.gguf; do
+    for file in tests/fixtures/probe_model/*.gguf; do
         cmp -s "$file" "$sources/${file##*/}" && continue
         draft=$(mktemp "$sources/.draft.XXXXXX")
         install -m 0644 "$file" "$draft"

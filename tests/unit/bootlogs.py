@@ -29,9 +29,9 @@ FITS, REFUSED = "hybrid-9b-mtp-2slots-q8-fit-passes.log", "hybrid-9b-mtp-fit-ref
 TWO_CARDS, WINDOW = "hybrid-27b-two-cards-drafter-file.log", "gemma3-270m-cpu-sliding-window.log"
 TINY = "tiny-llama-cpu-lora-projector.log"
 
-# The same engine with the models of tests/fixtures/models: both at a verbosity of 4, then one of 3.
+# The same engine with the models of tests/fixtures/probe_model: both at a verbosity of 4, then one of 3.
 TOY, TOY_COLD, TOY_QUIET = "toy-drafter-lora-projector.log", "toy-no-warmup.log", "toy-verbosity-3.log"
-MODELS = Path(__file__).parents[1] / "fixtures" / "models"
+MODELS = Path(__file__).parents[1] / "fixtures" / "probe_model"
 
 DEVICES = {"PHANTOM0": "card0", "PHANTOM1": "card1"}
 

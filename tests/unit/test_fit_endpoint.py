@@ -33,7 +33,7 @@ from fits import PROJECTOR, RTX3090, ZEALOT_ENV, adapter, entry, owners, payload
 from goldens import NINE, SWA, TWENTY_SEVEN, header
 from rangeserver import RangeServer, range_server
 
-MODELS = Path(__file__).resolve().parents[1] / "fixtures" / "models"
+MODELS = Path(__file__).resolve().parents[1] / "fixtures" / "probe_model"
 TOY = (MODELS / "toy.gguf").read_bytes()
 TOY_ENV = {**{key: ZEALOT_ENV[key] for key in ("BIND_ADDR", "LISTEN_PORT", "ALIAS")}, "CTX_SIZE": 512, "PARALLEL": 2}
 

@@ -16,7 +16,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import ga
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_model import UnknownMemory
 
-MODELS = Path(__file__).parents[1] / "fixtures" / "models"
+MODELS = Path(__file__).parents[1] / "fixtures" / "probe_model"
 MIB = 2**20
 
 

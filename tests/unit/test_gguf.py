@@ -32,7 +32,7 @@ from ansible_collections.dank.llm_fleet.plugins.modules import gguf_info
 from ggufwriter import T, gguf
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
-MODELS = FIXTURES / "models"
+MODELS = FIXTURES / "probe_model"
 GOLDEN = json.loads((FIXTURES / "golden" / "ledgers.json").read_text())["models"]
 
 ALL_KINDS: list[tuple[str, int, Any]] = [

@@ -25,7 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 HUGE = 1 << 60
-MODELS = Path(__file__).resolve().parents[1] / "fixtures" / "models"
+MODELS = Path(__file__).resolve().parents[1] / "fixtures" / "probe_model"
 
 
 def key(raw: bytes, kind: int = w.U8, rest: bytes = b"\x01") -> bytes:

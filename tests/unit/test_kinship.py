@@ -30,7 +30,7 @@ from goldens import LLAMA, NINE, QWEN3, SWA, header
 from hypothesis import given
 from hypothesis import strategies as st
 
-MODELS = Path(__file__).resolve().parents[1] / "fixtures" / "models"
+MODELS = Path(__file__).resolve().parents[1] / "fixtures" / "probe_model"
 WIDTH, TOKENS, LAYERS = 64, 40, 4
 
 Keys = Mapping[str, tuple[int, Any] | None]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The llm_fleet engineers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The judges over answers recorded from llama-server build 11434 with the models of tests/fixtures/models.
+"""The judges over answers recorded from llama-server build 11434 with the models of tests/fixtures/probe_model.
 
 Each recorded answer passes its judge; another one, or one that is spoilt, does not.
 """

@@ -26,7 +26,7 @@ from tinymodels import MODELS, build
 
 RUNTIME = "/opt/llm-fleet/runtimes/cpu/bin"
 FOLDER = "/var/tmp/fit"
-TOY = ROOT / "tests" / "fixtures" / "models"
+TOY = ROOT / "tests" / "fixtures" / "probe_model"
 SMOLLM2 = "SmolLM2-135M-Instruct.Q4_1.gguf"
 RUNNER = Path(__file__).with_name("boot_on_host.py")
 
