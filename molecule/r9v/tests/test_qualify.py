@@ -156,3 +156,5 @@ def test_a_host_whose_module_is_killed_brings_the_endpoint_back(fleet):
     assert_serves(fleet)
     assert fleet.run(f"cat {RUNS}/qualified.json {STATE}") == before
     assert qualify(fleet).recap["changed"] == 0
+    played = fleet.play("site.yml")
+    assert played.rc == 0 and "was killed midway (qualification of setup fresh" in played.error, played.text
