@@ -36,6 +36,7 @@ class Asked:
     ple_path: str
     ple_bytes: int | None
     headroom_gib: float
+    rung: str
     lines: Mapping[str, Any]
     scratch_dir: str
     port: int
@@ -72,12 +73,13 @@ class RunPaths:
         return os.path.join(self.folder, "qualified.json")
 
 
-def _lines(declared: Declared, file: str) -> Mapping[str, Any]:
-    """The env lines with which the endpoint serves from ``file``: its env, or the first rung that names it."""
-    for lines in ({}, *declared.rungs.values()):
+def _lines(declared: Declared, file: str) -> tuple[str, Mapping[str, Any]]:
+    """(rung, env lines) with which the endpoint serves from ``file``: its env ("" for the rung), or the first rung that
+    names it."""
+    for rung, lines in (("", {}), *declared.rungs.items()):
         env = {**declared.env, **lines}
         if env.get("R9V_STATE_FILE") == file:
-            return env
+            return rung, env
     raise FleetError(
         f"endpoint {declared.name} cannot serve from {file}",
         expected="R9V_STATE_FILE with that file in its env or in one of its rungs",
@@ -99,6 +101,7 @@ def asked_of(declared: Declared, name: str) -> Asked:
             remedy=f"Add it under llm_endpoints.{declared.name}.setups, or name another with -e setup=NAME",
         )
     file = os.path.normpath(str(setup["file"]))
+    rung, lines = _lines(declared, str(setup["file"]))
     return Asked(
         endpoint=declared.name,
         setup=name,
@@ -108,7 +111,8 @@ def asked_of(declared: Declared, name: str) -> Asked:
         ple_path=str(given.get("ple_path") or ""),
         ple_bytes=setup.get("ple_bytes"),
         headroom_gib=float(setup.get("headroom_gib", HEADROOM_GIB)),
-        lines=_lines(declared, str(setup["file"])),
+        rung=rung,
+        lines=lines,
         scratch_dir=os.path.normpath(str(given.get("state_dir") or f"{os.path.dirname(file)}.qualify")),
         port=int(given["port"]),
         container=str(given["container"]),

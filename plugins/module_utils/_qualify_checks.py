@@ -19,6 +19,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import Flee
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_cards import gate_cards
 from ansible_collections.dank.llm_fleet.plugins.module_utils._qualify import Asked, scratch_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._qualify_fork import Fork, find_fork, package_faults
+from ansible_collections.dank.llm_fleet.plugins.module_utils._qualify_memory import foretold
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_blueprint import env_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_podman import Podman
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_state import in_use
@@ -33,12 +34,14 @@ _UNTOUCHED = "nothing was stopped"
 @dataclass(frozen=True)
 class Plan:
     """What a qualification will do: ``makes_way`` are the units that may not run meanwhile, ``incumbents`` those of
-    them that run and come back, ``served_by`` their processes outside of the units."""
+    them that run and come back, ``served_by`` their processes outside of the units. ``warnings`` are the memory
+    plan's, and were accepted."""
 
     fork: Fork
     incumbents: Sequence[Incumbent]
     makes_way: Sequence[str]
     served_by: frozenset[int]
+    warnings: Sequence[str] = ()
 
 
 def productions(declared: Declared, paths: Paths) -> list[Mapping[str, str]]:
@@ -159,7 +162,6 @@ def look_before(
 ) -> Plan:
     """What the run will do; a FleetError for all that can be known to be wrong before anything is stopped."""
     require_apart(asked, productions(declared, paths))
-    require_memory(warnings, despite=despite_memory)
     runtime = require_runtime(declared, paths)
     env_of(replace(declared, env=asked.lines), None, runtime["server_bin"])
     _require_cards(declared, asked)
@@ -182,4 +184,7 @@ def look_before(
     units, pids = [one.unit for one in every], serving_pids(every)
     scratch = {key: str(value) for key, value in scratch_of(declared, asked).env.items()}
     gate_cards(declared.cards, scratch, list_cards() if declared.cards else [], units, pids)
-    return Plan(fork, incumbents, units, pids)
+    leaving = pids | {one.pid for one in incumbents if one.pid}
+    warned = [*warnings, *foretold(declared, asked, fork, leaving)]
+    require_memory(warned, despite=despite_memory)
+    return Plan(fork, incumbents, units, pids, warned)

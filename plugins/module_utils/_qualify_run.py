@@ -183,7 +183,7 @@ def qualify(
                 declared, paths, asked, incumbent=incumbent, warnings=warnings, despite_memory=despite_memory
             )
             runs = _new_run(runs)
-            _measure(declared, paths, asked, plan, runs, warnings, limit_s, say)
+            _measure(declared, paths, asked, plan, runs, limit_s, say)
             seal = _seal(asked, runs, say)
         elif _is_ready(asked, seal):
             return {"changed": False, "work": False, **_told(asked, runs, seal)}
@@ -210,7 +210,6 @@ def _measure(
     asked: Asked,
     plan: Plan,
     runs: RunPaths,
-    warnings: Sequence[str],
     limit_s: float | None,
     say: Say,
 ) -> None:
@@ -250,7 +249,7 @@ def _measure(
         {
             "gap_s": round(healthy_at - stopped, 1),
             "served_before": [{"endpoint": name} for name in names],
-            "warnings": [{"text": text} for text in warnings],
+            "warnings": [{"text": text} for text in plan.warnings],
         },
     )
 

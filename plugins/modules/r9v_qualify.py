@@ -56,12 +56,14 @@ options:
     type: str
     default: ""
   memory_warnings:
-    description: What a memory plan warns of. With any, nothing is stopped.
+    description:
+      - What a memory plan warns of beyond the one that this module makes of the profile's settings, as one with more
+        figures (M(dank.llm_fleet.r9v_memory_info)). With any warning nothing is stopped.
     type: list
     elements: str
     default: []
   despite_memory:
-    description: Go on in spite of O(memory_warnings), which then stand in the runbook.
+    description: Go on in spite of the memory plan's warnings, which then stand in the runbook.
     type: bool
     default: false
   limit_s:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.dank.llm_fleet.plugins.module_utils import _qualify_checks, _qualify_fork
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _qualify_checks, _qualify_fork, _qualify_memory
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory import validate
@@ -250,7 +250,17 @@ def test_a_setup_that_cannot_be_run(
 def test_memory_that_is_warned_of(declared: Declared, paths: Paths, runs: list[Incumbent]) -> None:
     with pytest.raises(FleetError, match=r"needs 108 GB, 90 GB are available.*nothing was stopped"):
         look(declared, paths, warnings=["needs 108 GB, 90 GB are available"])
-    assert look(declared, paths, warnings=["needs 108 GB, 90 GB are available"], despite_memory=True)
+    plan = look(declared, paths, warnings=["needs 108 GB, 90 GB are available"], despite_memory=True)
+    assert plan.warnings == ["needs 108 GB, 90 GB are available"]
+
+
+def test_memory_that_the_profiles_own_settings_do_not_find(
+    declared: Declared, paths: Paths, runs: list[Incumbent], host: R9vHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_qualify_memory, "available_bytes", lambda: 1 << 20)
+    with pytest.raises(FleetError, match=r"the memory plan warns.*pinned table.*nothing was stopped"):
+        look(declared, paths)
+    assert "pinned table" in look(declared, paths, despite_memory=True).warnings[0]
 
 
 @pytest.mark.parametrize(

@@ -87,8 +87,8 @@ class Host:
         self.step(name)
         put(steps.run, name, self.told[name])
 
-    def look(self, *_args: Any, **_options: Any) -> Plan:
-        return Plan(self.fork, [], ["two.service"], frozenset())
+    def look(self, *_args: Any, **options: Any) -> Plan:
+        return Plan(self.fork, [], ["two.service"], frozenset(), options["warnings"])
 
     def setup(self, steps: Any) -> None:
         self.step("setup")

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_layers import effective, layered
+from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_profile_env import settings_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from r9vhost import R9vHost, make_host
+from r9vhost import STANDIN, R9vHost, make_host
 
 
 @pytest.fixture
@@ -46,16 +47,7 @@ def test_an_empty_line_does_not_survive_and_hides_nothing(host: R9vHost) -> None
 
 
 KEYS = ("R9V_MAX_MODEL_LEN", "R9V_MTP_SPEC_TOKENS", "R9V_FULL_MUTABLE_CACHE", "R9V_CHAT_TEMPLATE_KWARGS")
-PROFILE = {
-    "R9V_TARGET_REL": "target/Standin-Q8_0-00001-of-00006.gguf",
-    "R9V_MMPROJ_REL": "vision/mmproj-Standin-F16.gguf",
-    "R9V_PLE_EXPECTED_BYTES": "1048576",
-    "R9V_PLE_RESIDENCY_MODE": "pinned",
-    "R9V_TIERED_EXPERT_CACHE_SLOTS": "80",
-    "R9V_MTP_SPEC_TOKENS": "4",
-    "R9V_MAX_MODEL_LEN": "4096",
-    "R9V_ENABLE_PREFIX_CACHING": "0",
-}
+PROFILE = settings_of(str(STANDIN / "profiles/standin/q8/profile.env"), str(STANDIN))
 VALUES = st.sampled_from(["", "0", "1", '{"a": "b c"}', "$HOME", "it's", "a=b", " x ", "#"])
 LAYER = st.dictionaries(st.sampled_from(KEYS), VALUES)
 
