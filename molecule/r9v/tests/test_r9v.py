@@ -136,7 +136,8 @@ def test_a_container_that_ends_by_itself_is_a_failure_and_comes_back(fleet):
 
 
 def test_rollback_drops_the_keys_of_the_payload_and_back_restores_them(fleet):
-    images, made = podman(fleet, "images -q"), fleet.run(f"find {MODELS} -type f -newermt '-1 minutes'")
+    files = f"find {MODELS} -type f -not -name .payload.lock -printf '%p %i %s %T@\\n' | sort"
+    images, made = podman(fleet, "images -q"), fleet.run(files)
     fleet.run(f"mv {MODELS}/uncensored/target/Standin-Q8_0-00002-of-00006.gguf /root/shard")
     before = start_of(fleet)
     played = roll(fleet, rung="uncensored")
@@ -150,7 +151,7 @@ def test_rollback_drops_the_keys_of_the_payload_and_back_restores_them(fleet):
     assert "/srv/r9v/state/uncensored/setup.json" in lines and not any(key in lines for key in KEYS)
     assert window(fleet) == 6144
     assert podman(fleet, "images -q") == images
-    assert fleet.run(f"find {MODELS} -type f -newermt '-1 minutes'") == made
+    assert fleet.run(files) == made
 
     played = roll(fleet, unpin=True)
     assert played.rc == 0, played.text
