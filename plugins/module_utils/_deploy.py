@@ -122,7 +122,10 @@ def carry_out(job: Job) -> Done:
 
 def _not_put_right(era: Era, store: EraStore) -> str:
     """After a repair that failed: the era stays, and which one an operator may choose to go back to."""
-    before = store.previous_certified()
+    try:
+        before = store.previous_certified()
+    except FleetError as exc:  # the repair's own fault is the one to raise
+        return f"era {era.id}, which was not put right; the one before cannot be read: {exc.message}"
     way = "" if before is None else f"; era {before.id} was certified before it: playbooks/rollback.yml -e era=previous"
     return f"era {era.id}, which was not put right{way}"
 

@@ -340,6 +340,12 @@ def test_a_repair_that_fails_names_the_era_before(host: Host) -> None:
     told = caught.value.facts["went_back_to"]
     assert first is not None and f"; era {first.id} was certified before it: playbooks/rollback.yml" in told
 
+    Path(first.path, "env").write_text("spoilt")
+    with pytest.raises(FleetError, match="still broken") as caught:
+        host.run()
+    told = caught.value.facts["went_back_to"]
+    assert "the one before cannot be read" in told and "is not as it was staged" in told
+
 
 def test_a_rung_pins_and_the_pin_stays(host: Host) -> None:
     host.run()
