@@ -102,6 +102,17 @@ class Fleet:
         assert not check or done.returncode == 0, f"{command}: {done.returncode} {done.stdout} {done.stderr}"
         return done.stdout
 
+    def when(self, holds: str, then: str) -> None:
+        """Have the host itself run ``then`` as soon as ``holds``: we would be too late, or too early."""
+        watch = f"until {holds}; do sleep 0.02; done; {then}"
+        keep = ("--quiet", "--collect", "--unit=when", "-p", "RuntimeMaxSec=300")
+        self.run(shlex.join(["systemd-run", *keep, "/bin/bash", "-c", watch]))
+
+    def locked(self) -> str:
+        """For ``when``: a process works on the endpoint; it is then ``$pid``."""
+        lock = f"/var/lib/llm-fleet/{self.endpoint}/lock"
+        return f"""pid=$(sed -n 's/.*"pid": *\\([0-9]*\\).*/\\1/p' {lock}) && [[ $pid ]]"""
+
     def start(self) -> dict[str, str]:
         """What identifies one start of the unit: main process and invocation, and the state."""
         wanted = "MainPID,InvocationID,ActiveState,SubState,NRestarts"

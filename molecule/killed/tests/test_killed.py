@@ -136,17 +136,10 @@ def test_the_controller_killed_at_every_task_boundary(fleet):
     assert played.rc == 0 and played.recap["changed"] == 0, played.text
 
 
-def when_locked(fleet, name: str) -> None:
-    """Have the host itself send that signal to the first process that holds the endpoint's lock: we may be too late."""
-    watch = f"""until pid=$(sed -n 's/.*"pid": *\\([0-9]*\\).*/\\1/p' {STORE}/lock) && [[ $pid ]]; do sleep 0.02; done
-        kill -{name} "$pid" """
-    fleet.run(f"systemd-run --quiet --collect --unit=when-locked /bin/bash -c {shlex.quote(watch)}")
-
-
 def holder_of(fleet, process) -> dict:
     """Who held the lock when the signal was sent."""
     end = time.monotonic() + 120
-    while fleet.run("systemctl is-active when-locked", check=False).strip() == "active":
+    while fleet.run("systemctl is-active when", check=False).strip() == "active":
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < end
         time.sleep(0.2)
@@ -157,7 +150,7 @@ def test_a_second_controller_is_told_who_is_at_work(fleet):
     """The first is killed while its module works: the host goes on alone, and the lock names who began."""
     number = 900
     seen, before, extra = {old_unit(fleet, number)}, len(eras(fleet)), changed(fleet, number)
-    when_locked(fleet, "STOP")  # so that it is still there when the second comes
+    fleet.when(fleet.locked(), 'kill -STOP "$pid"')  # so that it is still there when the second comes
     process, _where = begin(fleet, **extra)
     holder = holder_of(fleet, process)
     os.killpg(process.pid, signal.SIGKILL)
@@ -182,7 +175,7 @@ def test_a_second_controller_is_told_who_is_at_work(fleet):
 def test_a_killed_module_is_told_by_the_next_run(fleet):
     number = 901
     seen, before, extra = {old_unit(fleet, number)}, len(eras(fleet)), changed(fleet, number)
-    when_locked(fleet, "KILL")
+    fleet.when(fleet.locked(), 'kill -KILL "$pid"')
     process, _where = begin(fleet, **extra)
     holder = holder_of(fleet, process)
     text = " ".join(process.communicate()[0].split())

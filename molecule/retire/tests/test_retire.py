@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import time
 
 import pytest
@@ -183,11 +182,10 @@ def test_a_run_killed_in_the_middle_of_a_copy_is_finished_by_the_next(fleet):
     def kill_midway(restore):
         folder = "/home/owner/.AGENTTRASH" if not restore else "/srv/other"
         # The lock tells which process it is; no other has that file open for long.
-        watch = (
-            f"until find {folder} -name '.llm-fleet-shard.gguf.partial' -size +20M 2>/dev/null | grep -q .; "
-            "do sleep 0.02; done; kill -9 $(grep -o '[0-9]*' /run/llm-fleet-retire-owner.lock | head -n1)"
+        fleet.when(
+            f"find {folder} -name '.llm-fleet-shard.gguf.partial' -size +20M 2>/dev/null | grep -q .",
+            "kill -9 $(grep -o '[0-9]*' /run/llm-fleet-retire-owner.lock | head -n1)",
         )
-        fleet.run(f"nohup timeout 60 bash -c {shlex.quote(watch)} >/dev/null 2>&1 &")
         played = retire(fleet, restore=restore, **given)
         assert played.rc != 0, played.text
         assert fleet.run(f"find {folder} -name '.llm-fleet-shard.gguf.partial'").strip(), played.text
