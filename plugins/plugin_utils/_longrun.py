@@ -247,8 +247,12 @@ class LongRunAction(ActionBase):
     def _watch(self, job: str, results_file: str, progress_file: str, lines: Lines) -> None:
         """Return when the job has left its result; show what it says until then."""
         silent, gone, begun = 0, 0, time.monotonic()
+        controller_pid = os.getppid()
         while True:
             time.sleep(min(_POLL_S, 0.5 + (time.monotonic() - begun) / 10))  # short work must not wait for a long pause
+            if os.getppid() != controller_pid:
+                # Killed. Ansible's worker, which this is, would ask the host until the work is done, and then hang.
+                raise AnsibleActionFail(f"{lines.title}: ansible-playbook is gone; the work on {lines.host} goes on")
             try:
                 state, finished, alive = parse_poll(self._look(job, results_file, progress_file))
             except AnsibleConnectionFailure as exc:

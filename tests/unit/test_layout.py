@@ -19,7 +19,6 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils import _module
 
 ROOT = Path(__file__).resolve().parents[2]
 LINKS = ROOT / "collections" / "ansible_collections" / "dank" / "llm_fleet"
-PACKAGE = "ansible_collections.dank.llm_fleet"
 HEADER = [
     "# Copyright (c) 2026 The llm_fleet engineers",
     "# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)",
@@ -126,10 +125,10 @@ def spec_of(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any],
         raise _Recorded
 
     monkeypatch.setattr(_module, "AnsibleModule", record)
-    module = f"{PACKAGE}.plugins.modules.{name}"
+    module = str(ROOT / "plugins" / "modules" / f"{name}.py")
     with pytest.raises(_Recorded):
-        runpy.run_module(module, run_name="__main__")
-    return runpy.run_module(module), seen
+        runpy.run_path(module, run_name="__main__")
+    return runpy.run_path(module), seen
 
 
 def plain(spec: dict[str, Any], documented: bool) -> dict[str, Any]:

@@ -274,7 +274,12 @@ def test_the_build_outlives_its_controller_and_the_next_run_meets_the_lock(engin
     while not list((engine / "runtimes").glob(".work/*/build/build.ninja")):
         assert time.monotonic() < end
         time.sleep(0.05)
+    workers = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
+    assert workers
     first.kill()
+    while any(Path("/proc", worker).exists() for worker in workers):  # nobody is left to hear them
+        assert time.monotonic() < end and not (engine / "runtimes" / "tiny").exists()
+        time.sleep(0.05)
     out, _err, result = result_of(play(engine, cmake=cmake))
     assert "FAILED!" in out and "is locked" in result["msg"] and "runtime_build of tiny" in result["msg"]
     assert f" by {controller()} (process " in result["msg"]

@@ -186,6 +186,28 @@ def test_a_killed_module_is_told_by_the_next_run(fleet):
     assert_proven(fleet, number, seen, before)
 
 
+def test_a_power_cut_during_a_deploy_and_one_after_it(fleet):
+    """The first while the new era's server starts. After the second the host itself starts the proven endpoint."""
+    number = 902
+    seen, before, extra = {old_unit(fleet, number)}, len(eras(fleet)), changed(fleet, number)
+    started = f"! systemctl show -P InvocationID {fleet.unit} | grep -qx {fleet.start()['InvocationID']}"
+    fleet.when(f"{fleet.locked()} && {started}", 'kill -STOP "$pid"')
+    process, _where = begin(fleet, **extra)
+    holder_of(fleet, process)
+    fleet.cut_power()
+    text = " ".join(process.communicate()[0].split())
+    assert process.returncode != 0 and "left no result" in text, text
+    played = fleet.play("site.yml", **extra)
+    assert played.rc == 0, played.text
+    assert_proven(fleet, number, seen, before)
+
+    fleet.cut_power()
+    fleet.run(f"for i in $(seq 300); do curl -sf http://127.0.0.1:{PORT}/health && exit 0; sleep 0.1; done; exit 1")
+    assert fleet.play("playbooks/verify.yml", **extra).rc == 0
+    played = fleet.play("site.yml", **extra)
+    assert played.rc == 0 and played.recap["changed"] == 0, played.text
+
+
 @pytest.fixture(scope="module")
 def library(fleet):
     """The collection's module_utils, the declaration and the walker on the host."""

@@ -22,6 +22,7 @@ STATE = "/srv/r9v/state/fresh/setup.json"
 RUNS = "/var/lib/llm-fleet/qualifications/standin-primary/fresh"
 LIBRARY = "/opt/walk"
 SETUP = "fresh"
+PROFILE_RUNS = "systemctl is-active -q 'llm-fleet-trial-*-2.service'"  # the first is the fork's own setup
 
 
 def qualify(fleet, *args, **extra):
@@ -126,16 +127,31 @@ def test_it_is_deployed_like_any_other_setup(fleet):
     assert roll(fleet, unpin=True).rc == 0
 
 
-def test_a_controller_that_is_killed_leaves_the_host_to_finish(fleet):
-    before = fleet.run(f"cat {RUNS}/qualified.json")
+def begin(fleet):
+    """A qualification's playbook in the background, a session of its own."""
     environ = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
-    environ.pop("ANSIBLE_INVENTORY", None)
+    for name in ("ANSIBLE_INVENTORY", "ANSIBLE_FORCE_COLOR"):  # molecule sets them for its own runs
+        environ.pop(name, None)
     command = ["ansible-playbook", "playbooks/qualify.yml", "-i", str(fleet.inventory)]
     command += ["-e", f"endpoint={fleet.endpoint}", "-e", f"setup={SETUP}", "-e", "again=true"]
-    process = subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.DEVNULL, start_new_session=True)
-    fleet.run("for n in $(seq 300); do systemctl is-active -q 'llm-fleet-trial-*' && exit; sleep 0.2; done; exit 1")
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def in_the_window(fleet, then):
+    """What the host says to ``then`` as soon as the profile's server runs there."""
+    return fleet.run(f"for n in $(seq 600); do {PROFILE_RUNS} && {{ {then}; exit 0; }}; sleep 0.1; done; exit 1")
+
+
+def test_a_controller_that_is_killed_leaves_the_host_to_finish(fleet):
+    before = fleet.run(f"cat {RUNS}/qualified.json")
+    process = begin(fleet)
+    told = in_the_window(fleet, f"systemctl show -P LoadState {fleet.unit}; systemctl start {fleet.unit} 2>&1 || true")
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
+    assert told.startswith("masked\n") and f"{fleet.unit} is masked" in told, told  # nobody starts it meanwhile
     end = time.monotonic() + 120
     while fleet.run("cat /var/lib/llm-fleet/standin-primary/lock"):
         assert time.monotonic() < end
@@ -144,14 +160,24 @@ def test_a_controller_that_is_killed_leaves_the_host_to_finish(fleet):
     assert_serves(fleet)
 
 
+def test_a_host_that_loses_power_in_the_window_boots_into_the_endpoint(fleet):
+    before = fleet.run(f"cat {RUNS}/qualified.json {STATE}")
+    process = begin(fleet)
+    in_the_window(fleet, "true")
+    fleet.cut_power()
+    fleet.run(f"for n in $(seq 300); do curl -sf http://127.0.0.1:{PORT}/health && exit; sleep 0.2; done; exit 1")
+    text = " ".join(process.communicate()[0].split())
+    assert process.returncode != 0 and "left no result" in text, text
+    assert_serves(fleet)
+    assert fleet.run(f"cat {RUNS}/qualified.json {STATE}") == before
+    assert fleet.play("playbooks/verify.yml").rc == 0
+
+
 def test_a_host_whose_module_is_killed_brings_the_endpoint_back(fleet):
     before = fleet.run(f"cat {RUNS}/qualified.json {STATE}")
-    look = "systemctl is-active -q 'llm-fleet-trial-*-2.service'"
-    pid = 'grep -o \'"pid": [0-9]*\' /var/lib/llm-fleet/standin-primary/lock | grep -o "[0-9]*"'
-    watcher = f"for n in $(seq 600); do {look} && break; sleep 0.1; done; kill -KILL $({pid})"
-    killer = subprocess.Popen([*fleet.ssh(), watcher])
+    fleet.when(f"{PROFILE_RUNS} && {fleet.locked()}", 'kill -KILL "$pid"')
     played = qualify(fleet, again=True)
-    assert killer.wait() == 0 and played.rc != 0 and "it was killed" in played.error, played.text
+    assert played.rc != 0 and "it was killed" in played.error, played.text
     fleet.run(f"for n in $(seq 300); do curl -sf http://127.0.0.1:{PORT}/health && exit; sleep 0.2; done; exit 1")
     assert_serves(fleet)
     assert fleet.run(f"cat {RUNS}/qualified.json {STATE}") == before

@@ -183,6 +183,22 @@ def test_a_module_that_hangs_is_not_waited_for(fleet, unharmed):
     assert record(fleet)["finished"]
 
 
+def test_a_power_cut_during_a_trial(fleet):
+    """The host boots, and the endpoint serves again by its own unit; the controller does not wait for ever."""
+    before = files(fleet)
+    with frozen(fleet):
+        controller = begin(fleet, "env=CTX_SIZE=512")
+        until(lambda: "active" in fleet.run(f"systemctl is-active '{CANDIDATE}' || true").split())
+        fleet.cut_power()
+    until(lambda: fleet.run(f"curl -sf http://127.0.0.1:{PORT}/health || true"))
+    assert leftovers(fleet) == "" and files(fleet) == before
+    assert fleet.chat(PORT) and not record(fleet)["finished"]
+    text = " ".join(controller.communicate()[0].split())
+    assert controller.returncode != 0 and "left no result" in text, text
+    played = fleet.play("site.yml")
+    assert played.rc == 0 and "the last run was killed midway (trial of endpoint toy-chat" in played.error, played.text
+
+
 def test_site_has_nothing_to_do_after_all_that(fleet, unharmed):
     played = fleet.play("site.yml")
     assert played.rc == 0 and played.recap["changed"] == 0, played.text
