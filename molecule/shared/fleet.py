@@ -41,6 +41,16 @@ class Played:
         return " ".join(self.text.split())
 
 
+def environment() -> dict[str, str]:
+    """What a user's ansible-playbook has: not what molecule sets for its own runs."""
+    own = {key: value for key, value in os.environ.items() if key not in ("ANSIBLE_INVENTORY", "ANSIBLE_FORCE_COLOR")}
+    return own | {
+        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_CALLBACK_RESULT_FORMAT": "json",
+    }
+
+
 class Fleet:
     """One scenario's inventory and host."""
 
@@ -58,20 +68,21 @@ class Fleet:
                 json.dump(extra, handle)
                 handle.flush()
                 command += ["-e", f"@{handle.name}"]
-            environ = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
-            for name in ("ANSIBLE_INVENTORY", "ANSIBLE_FORCE_COLOR"):  # molecule sets them for its own runs
-                environ.pop(name, None)
-            environ["ANSIBLE_CALLBACK_RESULT_FORMAT"] = "json"
-            done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
+            done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
         return Played(done.returncode, done.stdout + done.stderr)
+
+    def begin(self, playbook: str, *args: str, **more: str) -> subprocess.Popen[str]:
+        """The same in the background, in a session of its own, with ``more`` in its environment."""
+        return subprocess.Popen(
+            ["ansible-playbook", playbook, "-i", str(self.inventory), *args],
+            cwd=ROOT, env=environment() | more, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True,
+        )  # fmt: skip
 
     def module(self, name: str, /, *, check: bool = True, **options: Any) -> str:
         """Run one module on the host and return what ansible printed; a failure fails the test if ``check``."""
         command = ["ansible", self.host, "-i", str(self.inventory), "-m", name, "-a", json.dumps(options)]
-        environ = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
-        environ.pop("ANSIBLE_FORCE_COLOR", None)  # molecule sets it for its own runs
-        environ["ANSIBLE_CALLBACK_RESULT_FORMAT"] = "json"
-        done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

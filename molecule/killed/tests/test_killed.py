@@ -36,25 +36,13 @@ def begin(fleet, kill_at: int = 0, **extra):
     folder = tempfile.mkdtemp()
     Path(folder, "extra.json").write_text(json.dumps(extra))
     killed = Path(folder, "killed-before")
-    environ = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
-    for name in ("ANSIBLE_INVENTORY", "ANSIBLE_FORCE_COLOR"):  # molecule sets them for its own runs
-        environ.pop(name, None)
-    environ |= {
-        "ANSIBLE_CALLBACK_PLUGINS": str(HERE / "callback"),
-        "ANSIBLE_CALLBACKS_ENABLED": "dank.llm_fleet.fleet_report,kill_at",
-        "KILL_AT": str(kill_at),
-        "KILLED_BEFORE": str(killed),
-    }
-    command = ["ansible-playbook", "site.yml", "-i", str(fleet.inventory), "-e", f"@{folder}/extra.json"]
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    process = fleet.begin(
+        "site.yml", "-e", f"@{folder}/extra.json",
+        ANSIBLE_CALLBACK_PLUGINS=str(HERE / "callback"),
+        ANSIBLE_CALLBACKS_ENABLED="dank.llm_fleet.fleet_report,kill_at",
+        KILL_AT=str(kill_at),
+        KILLED_BEFORE=str(killed),
+    )  # fmt: skip
     return process, killed
 
 

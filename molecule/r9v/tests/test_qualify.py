@@ -128,16 +128,9 @@ def test_it_is_deployed_like_any_other_setup(fleet):
 
 
 def begin(fleet):
-    """A qualification's playbook in the background, a session of its own."""
-    environ = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
-    for name in ("ANSIBLE_INVENTORY", "ANSIBLE_FORCE_COLOR"):  # molecule sets them for its own runs
-        environ.pop(name, None)
-    command = ["ansible-playbook", "playbooks/qualify.yml", "-i", str(fleet.inventory)]
-    command += ["-e", f"endpoint={fleet.endpoint}", "-e", f"setup={SETUP}", "-e", "again=true"]
-    return subprocess.Popen(
-        command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        start_new_session=True,
-    )  # fmt: skip
+    """A qualification's playbook in the background."""
+    asked = (f"endpoint={fleet.endpoint}", f"setup={SETUP}", "again=true")
+    return fleet.begin("playbooks/qualify.yml", *(word for each in asked for word in ("-e", each)))
 
 
 def in_the_window(fleet, then):

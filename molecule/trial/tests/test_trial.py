@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import time
 
 import pytest
@@ -63,17 +62,9 @@ def back(fleet, before, seconds=120):
 
 
 def begin(fleet, *extra):
-    """A trial's playbook in the background, a session of its own."""
-    command = ["ansible-playbook", "playbooks/trial.yml", "-i", str(fleet.inventory), "-e", "endpoint=toy-chat"]
-    command += [word for each in extra for word in ("-e", each)]
-    root = fleet.inventory.parents[2]
-    environ = {**os.environ, "ANSIBLE_CONFIG": str(root / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
-    for name in ("ANSIBLE_INVENTORY", "ANSIBLE_FORCE_COLOR"):  # molecule sets them for its own runs
-        environ.pop(name, None)
-    return subprocess.Popen(
-        command, cwd=root, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        start_new_session=True,
-    )  # fmt: skip
+    """A trial's playbook in the background."""
+    asked = (f"endpoint={fleet.endpoint}", *extra)
+    return fleet.begin("playbooks/trial.yml", *(word for each in asked for word in ("-e", each)))
 
 
 def runs(unit):
