@@ -16,13 +16,13 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines import CardLedger, Ledger
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import MIB, Shape
-from ansible_collections.dank.llm_fleet.plugins.module_utils._run import run
+from ansible_collections.dank.llm_fleet.plugins.module_utils._run import Completed, run
 
 __all__ = [
     "HOST",
@@ -114,6 +114,7 @@ _FLAGS: dict[str, tuple[int, str]] = {
 _OWN = ("--fit-print", "on", "--log-verbosity", "4", "--no-repack")
 
 _ROW = re.compile(r"(\S+) (\d+) (\d+) (\d+) ?")
+_ASK_AGAIN = 4
 _ERROR = re.compile(r"^[\d.]+ E (.*\S)", re.MULTILINE)
 _MEMORY = re.compile(r"\|\s+- (\S+) \(.*\)\s*\|\s*(\d+) = (\d+) \+ \(")
 
@@ -223,15 +224,32 @@ def ask_engine(
     command = (binary, *asked, *_OWN)
     bare = {"PATH": os.defpath, "LC_ALL": "C.UTF-8", **(env or {})}
     started = time.monotonic()
-    done = run(command, env=bare, timeout_s=timeout_s, check=False)
+
+    def ask() -> Completed:
+        return run(command, env=bare, timeout_s=timeout_s, check=False)
+
+    done = ask()
     seconds = time.monotonic() - started
     if done.rc:
         if "invalid argument: --fit-print" in done.stderr:
             return None
-        # It ends in a backtrace; the reason is in the error lines before.
-        reason = "; ".join(_ERROR.findall(done.stderr)) or done.tail
-        raise FleetError(f"{shlex.join(command)} failed", expected="exit status 0", found=f"{done.rc}: {reason}")
+        found = f"{done.rc}: {_reason(done, ask)}"
+        raise FleetError(f"{shlex.join(command)} failed", expected="exit status 0", found=found)
     return Opinion(parse(done.stdout, done.stderr), command, left_out, seconds)
+
+
+def _reason(done: Completed, ask: Callable[[], Completed]) -> str:
+    """Why it failed: its error lines, which come before a backtrace.
+
+    It writes them from a thread of its own, and an abort loses what that has not written yet (2 of 100 on a busy
+    machine): it is asked for them anew.
+    """
+    asked = done
+    for _again in range(_ASK_AGAIN if done.rc < 0 else 0):
+        if _ERROR.search(asked.stderr):
+            break
+        asked = ask()
+    return "; ".join(_ERROR.findall(asked.stderr)) or done.tail
 
 
 def comparable(shape: Shape) -> Shape:

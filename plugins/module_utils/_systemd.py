@@ -18,11 +18,11 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._run import run
 __all__ = [
     "UNIT_DIR",
     "UnitState",
+    "by_start",
     "daemon_reload",
     "drop_ins_of",
     "enable",
     "journal",
-    "newest_start",
     "parse_show",
     "show",
     "start",
@@ -168,36 +168,39 @@ def journal(unit: str, *invocations: str, lines: int = 20) -> str:
     Errors of older starts are not this one's.
     """
     run(["journalctl", "--sync"], check=False)  # what a dying process wrote last may be on its way still
-    known = [each for each in invocations if each]
-    if not known:
-        newest, words = newest_start(_read("json", ["--lines", "50", f"UNIT={unit}"]))
-        if not newest:
-            return "\n".join(words[-lines:])
-        known = [newest]
-    fields = [f"{field}={each}" for each in known for field in ("_SYSTEMD_INVOCATION_ID", "INVOCATION_ID")]
-    return _read("cat", ["--lines", str(lines), *" + ".join(fields).split()])
+    fields = "MESSAGE,UNIT,INVOCATION_ID,_SYSTEMD_UNIT,_SYSTEMD_INVOCATION_ID,_SOURCE_REALTIME_TIMESTAMP"
+    argv = ["journalctl", "--no-pager", "--output", "json", "--all", f"--output-fields={fields}"]
+    argv += ["--lines", str(lines), f"_SYSTEMD_UNIT={unit}", "+", f"UNIT={unit}"]
+    told = by_start(unit, run(argv, check=False).stdout)
+    known = [each for each in invocations if each] or [start for start, _words in told[-1:]]
+    return "\n".join(words for start, words in told if start in known)
 
 
-def _read(form: str, argv: list[str]) -> str:
-    return run(["journalctl", "--no-pager", "--output", form, *argv], check=False).stdout.strip()
+def by_start(unit: str, entries: str) -> list[tuple[str, str]]:
+    """(invocation, message) of each of ``journalctl --output json``'s lines about ``unit``, in the order of their time.
 
-
-def newest_start(entries: str) -> tuple[str, list[str]]:
-    """(invocation, messages) of the last entries of one start in ``journalctl --output json``'s lines.
-
-    The invocation is empty for what systemd said of a unit that it did not start.
+    The invocation is empty for what systemd said of a unit that it did not start. Of a process that ends at once the
+    journal may not learn of which start it was: it is then of the last one before.
     """
-    invocation: str | None = None
-    words: list[str] = []
-    for line in reversed(entries.splitlines()):
-        entry = json.loads(line)
-        own = entry.get("INVOCATION_ID", "")
-        if invocation is None:
-            invocation = own
-        if own != invocation:
-            break
-        words.append(str(entry.get("MESSAGE", "")))
-    return invocation or "", words[::-1]
+    told = [json.loads(line) for line in entries.split("\n") if line]  # a message may hold other ends of lines
+    # What systemd says carries the time when it said so, a process's line that of its arrival, which may be late.
+    told.sort(key=lambda entry: int(entry.get("_SOURCE_REALTIME_TIMESTAMP") or entry["__REALTIME_TIMESTAMP"]))
+    last, found = "", []
+    for entry in told:
+        if entry.get("_SYSTEMD_UNIT") == unit:
+            start = entry.get("_SYSTEMD_INVOCATION_ID") or last
+        else:
+            start = entry.get("INVOCATION_ID", "")
+        last = start or last
+        found.append((start, _message(entry.get("MESSAGE"))))
+    return found
+
+
+def _message(value: object) -> str:
+    """A message, which is a list of bytes where it is not UTF-8."""
+    if isinstance(value, list):
+        return bytes(value).decode("utf-8", "replace")
+    return "" if value is None else str(value)
 
 
 def verify_unit(name: str, text: str) -> None:

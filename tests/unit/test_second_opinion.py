@@ -202,6 +202,19 @@ def test_a_recorded_failure(name: str, stand_in: StandIn) -> None:
     assert "libggml" not in caught.value.message
 
 
+@pytest.mark.parametrize(("told_at", "asks"), [(1, 1), (3, 3), (99, 5)])
+def test_a_reason_that_an_abort_lost_is_asked_for_anew(
+    told_at: int, asks: int, stand_in: StandIn, tmp_path: Path
+) -> None:
+    count = tmp_path / "count"
+    body = f"""echo x >>{count}
+[ $(wc -l <{count}) -lt {told_at} ] || echo '0.00.123 E load: no vocabulary' >&2
+echo 'terminate called' >&2; kill -ABRT $$"""
+    with pytest.raises(FleetError, match="found -6: " + ("terminate called" if told_at > 5 else "load: no vocabulary")):
+        ask_engine(str(stand_in("llama-fit-params", body)), ARGV)
+    assert len(count.read_text().split()) == asks
+
+
 def test_one_from_before_it_could_print(stand_in: StandIn) -> None:
     binary = stand_in("llama-fit-params", "echo 'error: invalid argument: --fit-print' >&2; exit 1")
     assert ask_engine(str(binary), ARGV) is None

@@ -163,62 +163,77 @@ def test_a_verb_that_fails_is_not_passed_over(stand_in: Callable[[str, str], Pat
         call()
 
 
+def entry(message: Any, start: str | None = None, *, at: int = 0, by: str = "systemd") -> str:
+    """One of journalctl's lines: what systemd says of unit u, or what its process writes."""
+    fields: dict[str, Any] = {"MESSAGE": message, "__REALTIME_TIMESTAMP": str(at)}
+    if by == "process":
+        fields |= {"_SYSTEMD_UNIT": "u"} | ({} if start is None else {"_SYSTEMD_INVOCATION_ID": start})
+    else:
+        fields |= {"UNIT": "u", "_SYSTEMD_UNIT": "init.scope", "_SYSTEMD_INVOCATION_ID": "of the manager"}
+        fields |= {} if start is None else {"INVOCATION_ID": start}
+    return json.dumps(fields)
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ([], []),
+        ([entry("Started", "a"), entry("hi", "a", by="process")], [("a", "Started"), ("a", "hi")]),
+        ([entry("Started", "a"), entry("dying", by="process")], [("a", "Started"), ("a", "dying")]),
+        (
+            [entry("Started", "a"), entry("bad setting"), entry("Started", "b"), entry("dying", by="process")],
+            [("a", "Started"), ("", "bad setting"), ("b", "Started"), ("b", "dying")],
+        ),
+        ([entry([104, 255], "a"), entry(None, "a"), entry("a\x85b\u2028c", "a")],
+         [("a", "h\ufffd"), ("a", ""), ("a", "a\x85b\u2028c")]),
+    ],
+)  # fmt: skip
+def test_each_line_is_of_its_start(entries: list[str], expected: list[tuple[str, str]]) -> None:
+    assert _systemd.by_start("u", "\n".join(entries)) == expected
+
+
+def test_a_line_that_the_journal_took_first_is_of_the_start_that_was_before_it() -> None:
+    """systemd's "Started" waited in another socket; it carries the time when it was said."""
+    late = json.dumps({**json.loads(entry("Started", "b", at=9)), "_SOURCE_REALTIME_TIMESTAMP": "5"})
+    told = _systemd.by_start("u", "\n".join([entry("Stopped", "a", at=3), entry("dying", at=7, by="process"), late]))
+    assert told == [("a", "Stopped"), ("b", "Started"), ("b", "dying")]
+
+
+ENTRIES = [
+    entry("Started", "old"), entry("error", "old", by="process"),
+    entry("Started", "one"), entry("no such file", by="process"), entry("Failed", "one"),
+    entry("Started", "two"), entry("hi", "two", by="process"),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("invocations", "expected"),
     [
-        (("ab12",), "_SYSTEMD_INVOCATION_ID=ab12 + INVOCATION_ID=ab12"),
-        (("ab12", ""), "_SYSTEMD_INVOCATION_ID=ab12 + INVOCATION_ID=ab12"),
-        (
-            ("ab", "cd"),
-            "_SYSTEMD_INVOCATION_ID=ab + INVOCATION_ID=ab + _SYSTEMD_INVOCATION_ID=cd + INVOCATION_ID=cd",
-        ),
+        (("one",), "Started\nno such file\nFailed"),
+        (("one", ""), "Started\nno such file\nFailed"),
+        (("one", "two"), "Started\nno such file\nFailed\nStarted\nhi"),
+        ((), "Started\nhi"),  # systemd forgot the start
+        (("",), "Started\nhi"),
+        (("none",), ""),
     ],
 )
 def test_journal_of_these_starts_only(
     stand_in: Callable[[str, str], Path], tmp_path: Path, invocations: tuple[str, ...], expected: str
 ) -> None:
-    stand_in("journalctl", f'echo "$@" | tee -a {tmp_path}/argv')
-    assert _systemd.journal("u", *invocations, lines=7) == f"--no-pager --output cat --lines 7 {expected}"
-    assert (tmp_path / "argv").read_text().splitlines()[0] == "--sync"
+    (tmp_path / "entries").write_text("".join(f"{each}\n" for each in ENTRIES))
+    stand_in("journalctl", f'echo "$@" >> {tmp_path}/argv; [ "$1" = --sync ] || cat {tmp_path}/entries')
+    assert _systemd.journal("u", *invocations, lines=7) == expected
+    sync, read = (tmp_path / "argv").read_text().splitlines()
+    assert sync == "--sync" and read.endswith(" --lines 7 _SYSTEMD_UNIT=u + UNIT=u")
 
 
-def entry(message: Any, invocation: str | None = None) -> str:
-    return json.dumps({"MESSAGE": message} | ({} if invocation is None else {"INVOCATION_ID": invocation}))
-
-
-@pytest.mark.parametrize(
-    ("entries", "expected"),
-    [
-        ([], ("", [])),
-        ([entry("old", "a"), entry("one", "b"), entry("two", "b")], ("b", ["one", "two"])),
-        ([entry("old", "a"), entry("bad setting"), entry("will not start")], ("", ["bad setting", "will not start"])),
-        ([entry("bad setting"), entry("Started", "a")], ("a", ["Started"])),
-        ([entry([104, 105], "a")], ("a", ["[104, 105]"])),
-    ],
-)
-def test_newest_start(entries: list[str], expected: tuple[str, list[str]]) -> None:
-    assert _systemd.newest_start("\n".join(entries)) == expected
-
-
-@pytest.mark.parametrize(
-    ("entries", "expected"),
-    [
-        ([entry("old", "a"), entry("gone", "b")], "--no-pager --output cat --lines 20 _SYSTEMD_INVOCATION_ID=b "),
-        ([entry("old", "a"), entry("bad setting"), entry("not started")], "bad setting\nnot started"),
-        ([], ""),
-    ],
-)
-def test_journal_of_a_start_that_systemd_forgot_or_refused(
-    stand_in: Callable[[str, str], Path], tmp_path: Path, entries: list[str], expected: str
-) -> None:
-    (tmp_path / "entries").write_text("".join(f"{each}\n" for each in entries))
-    stand_in(
-        "journalctl",
-        f'[ "$3" = json ] || {{ echo "$@"; exit 0; }}; [ "$6" = UNIT=u ] && cat {tmp_path}/entries',
-    )
-    told = _systemd.journal("u", "")
-    assert told.startswith(expected)
-    assert "_SYSTEMD_INVOCATION_ID= " not in told  # an empty match would find the boot's own lines
+def test_journal_of_a_start_that_systemd_refused(stand_in: Callable[[str, str], Path], tmp_path: Path) -> None:
+    refused = [entry("Started", "old"), entry("bad setting"), entry("not started")]
+    (tmp_path / "entries").write_text("".join(f"{each}\n" for each in refused))
+    stand_in("journalctl", f'[ "$1" = --sync ] || cat {tmp_path}/entries')
+    assert _systemd.journal("u", "") == "bad setting\nnot started"
+    stand_in("journalctl", "true")
+    assert _systemd.journal("u", "") == ""
 
 
 def test_a_sound_unit_passes(stand_in: Callable[[str, str], Path], tmp_path: Path) -> None:
