@@ -135,7 +135,7 @@ def begin(fleet):
 
 def in_the_window(fleet, then):
     """What the host says to ``then`` as soon as the profile's server runs there."""
-    return fleet.run(f"for n in $(seq 600); do {PROFILE_RUNS} && {{ {then}; exit 0; }}; sleep 0.1; done; exit 1")
+    return fleet.run(f"for n in $(seq 3000); do {PROFILE_RUNS} && {{ {then}; exit 0; }}; sleep 0.1; done; exit 1")
 
 
 def test_a_controller_that_is_killed_leaves_the_host_to_finish(fleet):
