@@ -241,15 +241,13 @@ def ask_engine(
 def _reason(done: Completed, ask: Callable[[], Completed]) -> str:
     """Why it failed: its error lines, which come before a backtrace.
 
-    It writes them from a thread of its own, and an abort loses what that has not written yet (2 of 100 on a busy
-    machine): it is asked for them anew.
+    It writes them from a thread of its own: an abort loses what that has not written yet, or the backtrace gets into
+    it (on a busy machine every tenth time). So it is asked anew, and what most of those say that say the most is told.
     """
-    asked = done
-    for _again in range(_ASK_AGAIN if done.rc < 0 else 0):
-        if _ERROR.search(asked.stderr):
-            break
-        asked = ask()
-    return "; ".join(_ERROR.findall(asked.stderr)) or done.tail
+    asked = [done, *(ask() for _again in range(_ASK_AGAIN if done.rc < 0 else 0))]
+    told: list[list[str]] = [_ERROR.findall(each.stderr) for each in asked]
+    most = max(range(len(told)), key=lambda number: (len(told[number]), told.count(told[number])))
+    return "; ".join(told[most]) or done.tail
 
 
 def comparable(shape: Shape) -> Shape:

@@ -202,17 +202,31 @@ def test_a_recorded_failure(name: str, stand_in: StandIn) -> None:
     assert "libggml" not in caught.value.message
 
 
-@pytest.mark.parametrize(("told_at", "asks"), [(1, 1), (3, 3), (99, 5)])
-def test_a_reason_that_an_abort_lost_is_asked_for_anew(
-    told_at: int, asks: int, stand_in: StandIn, tmp_path: Path
+LOAD, VOCABULARY = "0.00.125 E load: failed", "0.00.123 E load: no vocabulary"
+
+
+@pytest.mark.parametrize(
+    ("runs", "reason"),
+    [
+        ([[VOCABULARY, LOAD]] * 5, "load: no vocabulary; load: failed"),
+        ([[], [LOAD], [VOCABULARY, LOAD], [], [LOAD]], "load: no vocabulary; load: failed"),
+        (
+            [[VOCABULARY + "/lib/x.so", LOAD], [LOAD], [VOCABULARY, LOAD], [LOAD], [VOCABULARY, LOAD]],
+            "load: no vocabulary; load: failed",
+        ),
+        ([[]] * 5, "terminate called"),
+    ],
+)
+def test_a_reason_that_an_abort_lost_or_spoilt(
+    runs: list[list[str]], reason: str, stand_in: StandIn, tmp_path: Path
 ) -> None:
+    for number, lines in enumerate(runs, 1):
+        (tmp_path / str(number)).write_text("".join(f"{line}\n" for line in [*lines, "terminate called"]))
     count = tmp_path / "count"
-    body = f"""echo x >>{count}
-[ $(wc -l <{count}) -lt {told_at} ] || echo '0.00.123 E load: no vocabulary' >&2
-echo 'terminate called' >&2; kill -ABRT $$"""
-    with pytest.raises(FleetError, match="found -6: " + ("terminate called" if told_at > 5 else "load: no vocabulary")):
+    body = f"echo x >>{count}; cat {tmp_path}/$(wc -l <{count}) >&2; kill -ABRT $$"
+    with pytest.raises(FleetError, match=rf"found -6: {reason}\.$"):
         ask_engine(str(stand_in("llama-fit-params", body)), ARGV)
-    assert len(count.read_text().split()) == asks
+    assert len(count.read_text().split()) == len(runs)
 
 
 def test_one_from_before_it_could_print(stand_in: StandIn) -> None:

@@ -130,7 +130,7 @@ def test_a_container_that_ends_by_itself_is_a_failure_and_comes_back(fleet):
     before = start_of(fleet)
     podman(fleet, f"kill --signal TERM {CONTAINER}")  # the stand-in's server then ends with 0, as the fork's did
     again = f"[ $(systemctl show -p NRestarts --value {fleet.unit}) = 1 ] && curl -sf http://127.0.0.1:{PORT}/health"
-    fleet.run(f"for n in $(seq 150); do {again} && exit; sleep 0.2; done; exit 1")
+    fleet.run(f"for n in $(seq 300); do {again} && exit; sleep 0.2; done; exit 1")
     assert start_of(fleet)["container"] != before["container"]
     assert "ended by itself" in fleet.run(f"journalctl -u {fleet.unit} -o cat")
 
