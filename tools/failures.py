@@ -29,9 +29,13 @@ def short(text: str) -> str:
 
 
 def of_pytest(xml: Path) -> list[str]:
-    """``test (file:line): message`` for each test that failed or could not be set up."""
-    told = []
-    for case in ET.parse(xml).iter("testcase"):
+    """``test (file:line): message`` for each test that failed or could not be set up; none of a file cut short."""
+    told: list[str] = []
+    try:
+        cases = list(ET.parse(xml).iter("testcase"))
+    except ET.ParseError:  # pytest was killed: the log tells
+        return told
+    for case in cases:
         for kind in ("failure", "error"):
             for fault in case.iter(kind):
                 text = fault.text or ""  # whole, where the attribute "message" is cut short
@@ -54,7 +58,7 @@ def main() -> None:
     name, log, *xml = sys.argv[1:]
     told = of_pytest(Path(xml[0])) if xml and Path(xml[0]).exists() else []
     told, left_off = (told[:MOST], len(told) - MOST) if told else (of_log(Path(log))[-MOST:], 0)
-    for line in told:
+    for line in told or ["it said nothing"]:
         print(f"FAILED: {name}: {line}")
     if left_off > 0:
         print(f"FAILED: {name}: and {left_off} more")

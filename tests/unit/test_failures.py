@@ -71,7 +71,14 @@ def test_without_a_red_test_the_log_tells(tmp_path, told):
         "TASK [Boot]\n  \x1b[2m│\x1b[0m fatal: [host]: FAILED! => no space\nnothing\n==> FAILED after 3 s: x\n\n"
     )
     green = run_pytest(tmp_path, "def test_sound(): pass\n")
-    for more in ([], [str(tmp_path / "none.xml")], [str(green)]):
+    cut = tmp_path / "cut.xml"
+    cut.write_text("<testsuites><testsuite")
+    for more in ([], [str(tmp_path / "none.xml")], [str(green)], [str(cut)]):
         lines = told("molecule x", str(log), *more)
         assert lines[0] == "FAILED: molecule x: fatal: [host]: FAILED! => no space"
         assert all(line.startswith("FAILED: molecule x: ") for line in lines)
+
+
+def test_a_step_that_said_nothing_is_named_all_the_same(tmp_path, told):
+    (tmp_path / "log").write_text("")
+    assert told("ruff check", str(tmp_path / "log")) == ["FAILED: ruff check: it said nothing"]
