@@ -47,10 +47,11 @@ def of_pytest(xml: Path) -> list[str]:
 
 
 def of_log(log: Path) -> list[str]:
-    """The lines that tell of an error, and the last line."""
+    """The lines that tell of an error and the last line; all lines where none does."""
     lines = [COLOURS.sub("", line).strip(" │") for line in log.read_text(errors="replace").splitlines()]
-    lines = [line for line in lines if line]
-    return [short(line) for line in lines if ERRORS.search(line)] + [short(line) for line in lines[-1:]]
+    lines = [short(line) for line in lines if line and not line.startswith("==> ")]  # those are of tools/test itself
+    hits = [line for line in lines if ERRORS.search(line)]
+    return list(dict.fromkeys([*hits, lines[-1]] if hits else lines))
 
 
 def main() -> None:

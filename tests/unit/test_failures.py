@@ -75,8 +75,15 @@ def test_without_a_red_test_the_log_tells(tmp_path, told):
     cut.write_text("<testsuites><testsuite")
     for more in ([], [str(tmp_path / "none.xml")], [str(green)], [str(cut)]):
         lines = told("molecule x", str(log), *more)
-        assert lines[0] == "FAILED: molecule x: fatal: [host]: FAILED! => no space"
-        assert all(line.startswith("FAILED: molecule x: ") for line in lines)
+        assert lines == [
+            "FAILED: molecule x: fatal: [host]: FAILED! => no space", "FAILED: molecule x: nothing"
+        ]  # fmt: skip
+
+
+def test_where_no_line_names_an_error_the_last_ones_tell(tmp_path, told):
+    log = tmp_path / "log"
+    log.write_text("==> ruff check\nF401 unused: os\n --> x.py:1:8\n==> FAILED after 0 s: ruff check\n")
+    assert told("ruff check", str(log)) == ["FAILED: ruff check: F401 unused: os", "FAILED: ruff check: --> x.py:1:8"]
 
 
 def test_a_step_that_said_nothing_is_named_all_the_same(tmp_path, told):
