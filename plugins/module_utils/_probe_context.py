@@ -87,8 +87,8 @@ def most_at_once(spans: Sequence[tuple[float, float]]) -> int:
 def judge_slots(streams: Sequence[Streamed], before: Any, after: Any, slots: int) -> Verdict:
     """At least ``slots`` answers flow at once, the one more that was asked for comes too, and each slot has worked.
 
-    ``before`` and ``after`` are llama-server's lists of slots, None where the engine has none. More answers than slots
-    are no fault: on a busy host what was sent in turn is read at once. The list tells of a server with too many slots.
+    ``before`` and ``after`` are llama-server's lists of slots, None where the engine has none. Their number is told by
+    the list first: on a busy host what was sent in turn is read at once, so that more answers than slots are no fault.
     """
     seconds = max(streamed.answer.seconds for streamed in streams)
     for streamed in streams:
@@ -97,15 +97,15 @@ def judge_slots(streams: Sequence[Streamed], before: Any, after: Any, slots: int
             return failed("slots", f"expected {len(streams)} answers, found {words} for one of them", seconds)
     most = most_at_once([_span(streamed) for streamed in streams])
     facts = {"at_once": most, "asked": len(streams)}
+    tasks = [{slot.get("id"): slot.get("id_task") for slot in listed or []} for listed in (before, after)]
+    if after is not None and len(tasks[1]) != slots:
+        return failed("slots", f"expected {slots} slots, found {len(tasks[1])}", seconds, **facts)
     if most < slots:
         words = f"expected {slots} answers to flow at once when {len(streams)} are asked for, found {most}"
         return failed("slots", words, seconds, **facts)
-    if after is not None:
-        tasks = [{slot.get("id"): slot.get("id_task") for slot in listed or []} for listed in (before, after)]
-        idle = [str(number) for number, task in tasks[1].items() if task is None or task == tasks[0].get(number)]
-        if idle or len(tasks[1]) != slots:
-            words = f"slot {', '.join(idle)} did nothing" if idle else f"{len(tasks[1])} slots"
-            return failed("slots", f"expected {slots} slots at work, found {words}", seconds, **facts)
+    if idle := [str(number) for number, task in tasks[1].items() if task is None or task == tasks[0].get(number)]:
+        words = f"expected {slots} slots at work, found slot {', '.join(idle)} did nothing"
+        return failed("slots", words, seconds, **facts)
     came = "one more waited and came" if most == slots else "one more came"
     return passed("slots", f"{slots} at once, {came}", seconds, **facts)
 

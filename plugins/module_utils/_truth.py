@@ -160,7 +160,8 @@ def strange_files(files: Sequence[str], replaced: Collection[str], started: floa
 def unproven_files(files: Sequence[str], stamp_dir: str) -> tuple[str, ...]:
     """Those of ``files`` that are not the file that was verified last under their names; one never verified passes.
 
-    A new ctime alone (a rename, a link, a change of owner) is the payload's own check's business.
+    A new ctime alone (a rename, a link, a change of owner) or a new device number alone (a boot, a mount) is the
+    payload's own check's business, which reads such a file again.
     """
     found = []
     for path in files:

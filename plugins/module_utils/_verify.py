@@ -96,13 +96,10 @@ class Identity:
         return cls(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
 
     def same_content(self, other: Identity) -> bool:
-        """Equal but for ctime, which a rename, a link or a change of owner moves too."""
-        return (self.device, self.inode, self.bytes, self.mtime_ns) == (
-            other.device,
-            other.inode,
-            other.bytes,
-            other.mtime_ns,
-        )
+        """Equal but for ctime, which a rename, a link or a change of owner moves too, or but for the device's number,
+        which the kernel may give anew at each boot or mount (btrfs, overlay, NFS, a disk found in another order)."""
+        alike = (self.inode, self.bytes, self.mtime_ns) == (other.inode, other.bytes, other.mtime_ns)
+        return alike and (self.device == other.device or self.ctime_ns == other.ctime_ns)
 
 
 @dataclass(frozen=True)

@@ -192,6 +192,12 @@ def test_damage_stays_until_the_file_is_replaced(host: Host) -> None:
         told = check_next(host.folders, night * DAY)
         assert told is not None and not told.ok and told.expected == sha(GOOD)
         assert host.damaged(path)
+    mark = next(Path(host.folders.damaged).glob("*.json"))
+    device = os.stat(path).st_dev
+    marked = mark.read_text()
+    assert f'"device": {device}' in marked
+    mark.write_text(marked.replace(f'"device": {device}', f'"device": {device + 1}'))
+    assert host.damaged(path), "after a boot the file system's device has another number"
     (host.root / "new").write_bytes(GOOD)
     os.replace(host.root / "new", path)
     assert not host.damaged(path)

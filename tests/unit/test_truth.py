@@ -306,6 +306,18 @@ def test_a_payload_file_that_is_not_the_verified_one_is_told(tmp_path: Path) -> 
     assert _truth.unproven_files([str(model)], stamps) == (f"{model} is not the file that was verified",)
 
 
+def test_a_device_with_another_number_after_a_boot_is_no_other_file(tmp_path: Path) -> None:
+    model, stamps = tmp_path / "m.gguf", str(tmp_path / "stamps")
+    model.write_bytes(b"right")
+    now = Identity.of(model.stat())
+    moved = replace(now, device=now.device + 1)
+    write_stamp(stamps, str(model), "a" * 64, moved)
+    assert _truth.unproven_files([str(model)], stamps) == ()
+    for other in ({"ctime_ns": 1}, {"inode": 1}, {"bytes": 1}, {"mtime_ns": 1}):
+        write_stamp(stamps, str(model), "a" * 64, replace(moved, **other))
+        assert _truth.unproven_files([str(model)], stamps) != (), other
+
+
 def test_without_a_main_process_nobody_is_asked(looked: Callable[[int], Observed], served: Served) -> None:
     served.answer("/health", {})
     seen = looked(0)

@@ -100,14 +100,11 @@ BREAKS = {
     "a drafter and no spec type": (lambda a: without(a, "--spec-type", 1), {"drafting": "expected drafted tokens"}),
     "fewer slots": (
         lambda a: changed(changed(a, "--parallel", "1"), "--ctx-size", "2048"),
-        {
-            "slots": "expected 2 answers to flow at once when 3 are asked for, found 1",
-            "props": "total_slots: expected 2",
-        },
+        {"slots": "expected 2 slots, found 1", "props": "total_slots: expected 2"},
     ),
     "more slots": (
         lambda a: changed(changed(a, "--parallel", "3"), "--ctx-size", "6144"),
-        {"slots": "found 3", "props": "total_slots: expected 2, found 3"},
+        {"slots": "expected 2 slots, found 3", "props": "total_slots: expected 2, found 3"},
     ),
     "wrong alias": (lambda a: changed(a, "--alias", "other"), {"models": "expected toy-whole, found other"}),
     "a smaller window": (lambda a: changed(a, "--ctx-size", "2048"), {"context": "(1024 tokens)", "props": "n_ctx"}),
