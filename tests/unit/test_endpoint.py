@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.dank.llm_fleet.plugins.module_utils import _deploy, _endpoint, _endpoint_look, _systemd
+from ansible_collections.dank.llm_fleet.plugins.module_utils import (
+    _deploy,
+    _endpoint,
+    _endpoint_look,
+    _endpoint_memory,
+    _systemd,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._certificate import expired
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import Proof
@@ -173,7 +179,7 @@ class Host:
         self.standing: set[str] = set()
         self.ever: list[str] = []
         monkeypatch.setattr(_systemd, "stop_and_disable", lambda unit, **_kw: self.done.append(f"disable {unit}"))
-        monkeypatch.setattr(_endpoint_look._proc, "resident_bytes", lambda _pid: 3 * 2**20)
+        monkeypatch.setattr(_endpoint_memory._proc, "resident_bytes", lambda _pid: 3 * 2**20)
 
     def show(self, unit: str) -> _systemd.UnitState:
         ours = self.state.fragment_path.startswith(self.paths.units)
@@ -777,6 +783,8 @@ def test_row_of_a_running_endpoint(host: Host) -> None:
         "port": 18080,
         "alias": "chat",
         "memory_mib": 3.0,
+        "cards_mib": None,
+        "memory_fault": None,
         "health": "HTTP 200",
         "era": era.id,
         "pinned": None,
