@@ -45,6 +45,14 @@ class Digest:
     @classmethod
     def declared(cls, what: str, sha256: str | None, prefix: str | None) -> Digest:
         """From an inventory entry named ``what``; raises FleetError unless one of the two is well-formed."""
+        for key, given in (("sha256", sha256), ("sha256_prefix", prefix)):
+            if not isinstance(given, str | None):
+                raise FleetError(
+                    f"{what}: {key} is no text",
+                    expected="hexadecimal digits",
+                    found=repr(given),
+                    remedy="Put it in quotes: YAML reads bare decimal digits as a number",
+                )
         full, start = (sha256 or "").strip().lower(), (prefix or "").strip().lower()
         if not full and not start:
             raise FleetError(
