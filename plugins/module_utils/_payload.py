@@ -22,6 +22,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._io import make_dir
 from ansible_collections.dank.llm_fleet.plugins.module_utils._meter import FileState, Meter
 from ansible_collections.dank.llm_fleet.plugins.module_utils._partial import Partial
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_facts import check_room, observe, owner_of
+from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_kept import sweep_replaced
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_plan import (
     LOCK,
     FileFacts,
@@ -49,6 +50,7 @@ class Done:
     moved: int = 0  # bytes read or fetched
     fetched: int = 0
     sha256: str | None = None
+    warning: str | None = None
 
 
 def examine(
@@ -95,17 +97,22 @@ def _sources(spec: PayloadSpec, file: FileSpec, facts: FileFacts) -> list[str]:
     return [*kept, *(Path(path).as_uri() for path in facts.copies), *file.urls]
 
 
-def _place(spec: PayloadSpec, owner: Owner, facts: FileFacts, incoming: Incoming, digest: str) -> None:
-    """Give proven bytes their final name: mode, owner and bytes are on the disk before it, the stamp comes last."""
+def _place(spec: PayloadSpec, owner: Owner, facts: FileFacts, incoming: Incoming, digest: str) -> str | None:
+    """Give proven bytes their final name: mode, owner and bytes are on the disk before it, the stamp comes last.
+
+    Returns a warning, or None.
+    """
     final = spec.path(incoming.file)
     _own(incoming.fd, spec, owner)
     os.fsync(incoming.fd)
     identity = Identity.of(os.fstat(incoming.fd))
-    incoming.partial.accept(final, _replaces(final, facts))
+    replaces = _replaces(final, facts)
+    incoming.partial.accept(final, replaces)
     placed = Identity.of(os.lstat(final))
     if not placed.same_content(identity):
         raise FleetError(f"{final} changed while it was verified", remedy="Stop what writes to it, then run again")
     write_stamp(spec.stamp_dir, final, digest, placed, payload=spec.name)
+    return None if replaces is None else sweep_replaced(spec, final, replaces)
 
 
 def _replaces(final: str, facts: FileFacts) -> str | None:
@@ -140,10 +147,10 @@ def _fetch(
     ]
 
     def finish(file: Incoming, digest: str) -> None:
-        _place(spec, owner, facts[file.file.name], file, digest)
+        warning = _place(spec, owner, facts[file.file.name], file, digest)
         source = shown_url(file.sources[file.source]) if file.sources else file.partial.path
         seconds = time.monotonic() - (begin if file.begun is None else file.begun)
-        done[file.file.name] = Done(source, seconds, file.received, file.received, digest)
+        done[file.file.name] = Done(source, seconds, file.received, file.received, digest, warning)
 
     def show(force: bool = False) -> None:
         now = time.monotonic()
@@ -196,7 +203,9 @@ def _link(spec: PayloadSpec, file: FileSpec, facts: FileFacts, done: dict[str, D
     begin, replaces = time.monotonic(), _replaces(spec.path(file), facts)
     digest = link_twin(spec, file, facts.twin, Partial(spec.dir, file.name), replaces)
     if digest is not None:
-        done[file.name] = Done(Path(facts.twin).as_uri(), time.monotonic() - begin, sha256=digest)
+        warning = None if replaces is None else sweep_replaced(spec, spec.path(file), replaces)
+        seconds = time.monotonic() - begin
+        done[file.name] = Done(Path(facts.twin).as_uri(), seconds, sha256=digest, warning=warning)
     return digest is not None
 
 
@@ -236,7 +245,7 @@ def ensure(
     return result_of(spec, facts, steps, done, owner) | {
         "work": work,
         "failures": failures,
-        "warnings": warnings,
+        "warnings": [*warnings, *(did.warning for did in done.values() if did.warning)],
     }
 
 

@@ -10,9 +10,13 @@ import os
 import re
 from typing import Any
 
-from ansible_collections.dank.llm_fleet.plugins.module_utils._era_history import referenced_files
+from ansible_collections.dank.llm_fleet.plugins.module_utils._era_history import (
+    referenced_digests,
+    referenced_files,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import file_lock
+from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_kept import needed_copies
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_plan import LOCK, PayloadSpec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import stamp_path
 
@@ -35,7 +39,9 @@ def absent(spec: PayloadSpec, state_dir: str, *, dry: bool) -> dict[str, Any]:
     A FleetError where an era may have to serve from one of them; then nothing is removed.
     """
     there = _belongings(spec)
-    needed = sorted(referenced_files(state_dir) & {spec.path(file) for file in spec.files} & set(there))
+    finals = {spec.path(file) for file in spec.files}
+    copies = needed_copies(finals, there, referenced_digests(state_dir))
+    needed = sorted((referenced_files(state_dir) & finals & set(there)) | copies)
     if needed:
         raise FleetError(
             f"payload {spec.name}: an era on this host still needs {len(needed)} of its files",

@@ -117,7 +117,7 @@ def check_room(spec: PayloadSpec, facts: Mapping[str, FileFacts], steps: Sequenc
             f"payload {spec.name}: the file system of {spec.dir} is too small",
             expected=f"{need} bytes free for {len(missing)} missing files",
             found=f"{free} bytes, {need - free} too few",
-            remedy="Free space there (*.rejected-* and *.replaced-* files may go), or set another dir",
+            remedy="Free space there (*.rejected-* files may go), or set another dir",
             files=[file.name for file in missing],
         )
     if system.f_files and system.f_favail < 4 * len(missing):

@@ -49,6 +49,7 @@ class PayloadSpec:
     group: str | None = None
     mode: int = 0o644
     stamp_dir: str = "/var/lib/llm-fleet/payloads"
+    state_dir: str = "/var/lib/llm-fleet"  # where the eras lie
     max_age_s: float = math.inf  # of a stamp that is trusted; below 0: none is
     connections: int = 4
     hub_url: str = HUB
@@ -89,6 +90,7 @@ class PayloadSpec:
             group=params.get("group"),
             mode=int(mode, 8),
             stamp_dir=params["stamp_dir"],
+            state_dir=params.get("state_dir") or cls.state_dir,
             max_age_s=_max_age_s(what, params["verify"]),
             connections=_connections(what, params.get("connections")),
             hub_url=hub_url,

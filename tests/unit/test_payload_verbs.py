@@ -152,6 +152,21 @@ class TestAbsent:
             assert str(caught.value.found) == f"{tmp_path}/p/b.gguf"
         assert everything(tmp_path) == before
 
+    def test_a_copy_kept_aside_that_an_era_names_keeps_them_all(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        wanted = spec(tmp_path, BODIES)
+        fetch(wanted)
+        (tmp_path / "p" / "b.gguf").unlink()
+        kept = tmp_path / "p" / ("b.gguf.replaced-" + "1" * 12)
+        for copy in (kept, tmp_path / "p" / ("b.gguf.replaced-" + "2" * 12)):
+            copy.write_bytes(b"x")
+        eras = {f"{tmp_path}/p/b.gguf": {"1" * 64}}
+        monkeypatch.setattr(_payload_absent, "referenced_digests", lambda folder: eras)
+        with pytest.raises(FleetError, match="an era on this host still needs 1") as caught:
+            absent(wanted, str(tmp_path / "state"), dry=False)
+        assert str(caught.value.found) == str(kept)
+
 
 def shards(total: int = 2) -> dict[str, bytes]:
     """A split model of two files."""
