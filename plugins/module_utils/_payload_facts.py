@@ -99,6 +99,7 @@ def _observe_file(spec: PayloadSpec, file: FileSpec) -> FileFacts:
         uid=state.st_uid,
         gid=state.st_gid,
         digest=stamp.sha256 if stamp and stamp.identity == identity else None,
+        split=stamp.split if stamp and stamp.identity == identity else None,
         stamped=stamp is not None,
         age_s=time.time() - stamp.verified_at if stamp else 0.0,
     )

@@ -19,7 +19,7 @@ _MARK = ".replaced-"
 
 
 def needed_copies(finals: Collection[str], copies: Collection[str], digests: Mapping[str, set[str]]) -> set[str]:
-    """Those of ``copies`` of the paths ``finals`` that hold bytes which an era names (``digests``: see _era_history)."""
+    """Those of ``copies`` of the paths ``finals`` that hold bytes which an era names by its ``digests``."""
     needed = set()
     for copy in copies:
         final, _, start = copy.rpartition(_MARK)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._http import check_url
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_set import check_names
-from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Digest, Identity
+from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Digest, Identity, Split
 
 __all__ = ["HUB", "LOCK", "Action", "FileFacts", "FileSpec", "Owner", "PayloadSpec", "Step", "hub_link", "plan"]
 
@@ -172,8 +172,8 @@ class FileFacts:
     ``identity`` is None where it is absent. ``digest`` is its full digest where a stamp that still fits, or a read in
     this run (``read``), tells it. ``stamped``: there is a stamp for this path, fitting or not; ``age_s`` is the age of
     one that fits. ``part_bytes``: what a partial file holds that may be continued; ``part_disk``: the room it takes.
-    ``twin``: another file of the declared digest that this one may be a second name of; ``copies``: such files that
-    cannot be shared, but read instead of a remote source.
+    ``split``: what its stamp says of its header. ``twin``: another file of the declared digest that this one may be a
+    second name of; ``copies``: such files that cannot be shared, but read instead of a remote source.
     """
 
     identity: Identity | None = None
@@ -186,6 +186,7 @@ class FileFacts:
     age_s: float = 0.0
     part_bytes: int = 0
     part_disk: int = 0
+    split: Split | None = None
     twin: str | None = None
     copies: tuple[str, ...] = ()
 
