@@ -14,7 +14,7 @@ import stat
 import sys
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from ansible_collections.dank.llm_fleet.plugins.module_utils._io import fsync_dir
+from ansible_collections.dank.llm_fleet.plugins.module_utils._io import fsync_dir, open_own
 from ansible_collections.dank.llm_fleet.plugins.module_utils._segments import Journal, Progressed, read_journal
 
 __all__ = ["Partial", "kept_aside", "reserve"]
@@ -79,7 +79,7 @@ class Partial:
         found = self.progressed(size, digest)
         if found is None:
             self.discard()
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = open_own(self.path, os.O_RDWR | os.O_CREAT)
         try:
             if found is None:
                 os.fchmod(fd, 0o600)
@@ -116,7 +116,7 @@ class Partial:
             kept = f"{final}.replaced-{replaces[:12]}"
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(kept)
-            os.link(final, kept)
+            os.link(final, kept, follow_symlinks=False)
         os.replace(self.path, final)
         self.discard()
         fsync_dir(self.directory)

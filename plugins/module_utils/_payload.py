@@ -20,7 +20,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._http import shown_
 from ansible_collections.dank.llm_fleet.plugins.module_utils._incoming import Incoming, Tuning
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import make_dirs
 from ansible_collections.dank.llm_fleet.plugins.module_utils._meter import FileState, Meter
-from ansible_collections.dank.llm_fleet.plugins.module_utils._partial import Partial
+from ansible_collections.dank.llm_fleet.plugins.module_utils._partial import Partial, kept_aside
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_facts import check_room, observe, owner_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_kept import sweep_replaced
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_plan import (
@@ -107,8 +107,9 @@ def _own(fd: int, spec: PayloadSpec, owner: Owner) -> None:
 def _sources(spec: PayloadSpec, file: FileSpec, facts: FileFacts) -> list[str]:
     """The URLs in order; before them what this host has of the same digest: under another name, or put aside by an
     earlier change of the inventory (the way back)."""
-    start = f"{file.name}.replaced-{file.digest.hex[:12]}"
-    kept = [Path(spec.dir, entry).as_uri() for entry in os.listdir(spec.dir) if entry.startswith(start)]
+    start = f"{spec.path(file)}.replaced-{file.digest.hex[:12]}"
+    kept = [path for path in kept_aside(spec.path(file), "replaced") if path.startswith(start)]
+    kept = [Path(path).as_uri() for path in kept if not os.path.islink(path)]
     return [*kept, *(Path(path).as_uri() for path in facts.copies), *file.urls]
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 from typing import Any
@@ -55,7 +56,11 @@ def absent(spec: PayloadSpec, state_dir: str, *, dry: bool) -> dict[str, Any]:
                 os.unlink(path)
             if os.listdir(spec.dir) == [LOCK]:
                 os.unlink(os.path.join(spec.dir, LOCK))
-                os.rmdir(spec.dir)
+                try:
+                    os.rmdir(spec.dir)
+                except OSError as exc:
+                    if exc.errno != errno.ENOTEMPTY:  # a run that waited is at work there by now
+                        raise
     stamps = [path for file in spec.files if os.path.lexists(path := stamp_path(spec.stamp_dir, spec.path(file)))]
     for path in () if dry else stamps:
         with contextlib.suppress(FileNotFoundError):  # the check at rest may have seen that the file is gone

@@ -520,6 +520,37 @@ def test_new_digest_replaces_by_rename_and_the_way_back_needs_no_source(host: Ho
     assert host.names() == [".payload.lock", NAME, f"{NAME}.replaced-{sha(OTHER)[:12]}"]
 
 
+@pytest.mark.parametrize("name", [f".{NAME}.part", f".{NAME}.part.journal", ".payload.lock", NAME])
+@pytest.mark.parametrize("kind", ["link", "second name", "pipe"])
+def test_nothing_is_written_through_what_a_folders_owner_put_there(host: Host, name: str, kind: str) -> None:
+    """Root works in a folder that another user owns."""
+    host.dir.mkdir(parents=True)
+    precious = host.root / "precious"
+    precious.write_bytes(b"root's own")
+    state = precious.stat()
+    if kind == "link":
+        (host.dir / name).symlink_to(precious)
+    elif kind == "second name":
+        (host.dir / name).hardlink_to(precious)
+    else:
+        os.mkfifo(host.dir / name)
+    if name == ".payload.lock" or (name == NAME and kind != "second name"):
+        with pytest.raises(FleetError, match="is in the way"):
+            host.ensure()
+    else:
+        host.ensure()
+        assert host.final.read_bytes() == BODY
+    assert precious.read_bytes() == b"root's own"
+    assert (precious.stat().st_mode, precious.stat().st_ino) == (state.st_mode, state.st_ino)
+
+
+def test_a_copy_kept_aside_is_no_link_to_elsewhere(host: Host) -> None:
+    host.dir.mkdir(parents=True)
+    (host.dir / f"{NAME}.replaced-{GOOD[:12]}").symlink_to(host.source)
+    with pytest.raises(FleetError, match="could not be fetched from 0 source"):
+        host.ensure(entry([]))
+
+
 def replace_in_turn(host: Host, bodies: list[bytes]) -> list[str]:
     """Have each of these bodies in turn; the warnings of the last run."""
     warnings: list[str] = []

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,22 @@ class TestAbsent:
                 absent(wanted, str(tmp_path / "state"), dry=dry)
             assert str(caught.value.found) == f"{tmp_path}/p/b.gguf"
         assert everything(tmp_path) == before
+
+    def test_a_folder_where_another_run_is_at_work_by_now_stays(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        wanted = spec(tmp_path, BODIES)
+        fetch(wanted)
+        real = os.unlink
+
+        def unlink(path: str) -> None:
+            real(path)
+            if path.endswith(".payload.lock"):
+                Path(path).touch()  # one that waited has made it anew
+
+        monkeypatch.setattr(_payload_absent.os, "unlink", unlink)
+        assert absent(wanted, str(tmp_path / "state"), dry=False)["changed"]
+        assert [path.name for path in (tmp_path / "p").iterdir()] == [".payload.lock"]
 
     def test_a_copy_kept_aside_that_an_era_names_keeps_them_all(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
