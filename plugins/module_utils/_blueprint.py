@@ -16,6 +16,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._build_id import bu
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, blueprint_digest, sha256_text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_json
+from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import text_digests
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import UnitSpec, render
 from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, hash_file, read_stamp
 
@@ -265,12 +266,13 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
         }
         for file in declared.payload["files"]
     ]
+    texts = text_digests(declared.drop_ins)
     digest = blueprint_digest(
         {
             "env": env_text,
             "unit": render(spec, ""),
             "launcher": sha256_text(declared.launcher),
-            "drop_ins": sorted(declared.drop_ins),
+            "drop_ins": sorted(texts.items()),
             "runtime": runtime["digest"],
             "payload": files,
         }
@@ -289,6 +291,7 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
         "client": dict(declared.client),
         "probes": dict(declared.probes),
         "drop_ins": list(declared.drop_ins),
+        "drop_in_digests": texts,
         "cards": [dict(card) for card in declared.cards],
         "rung": rung,
     }

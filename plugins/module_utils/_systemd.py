@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_optional
 from ansible_collections.dank.llm_fleet.plugins.module_utils._run import run
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "start",
     "stop",
     "stop_and_disable",
+    "text_digests",
     "verify_unit",
 ]
 
@@ -147,6 +150,12 @@ def drop_ins_of(unit: str, state: UnitState, roots: Sequence[str] = UNIT_DIRS) -
         for path in glob.glob(f"{glob.escape(folder)}/*.conf"):
             first.setdefault(os.path.basename(path), path)
     return sorted({*state.drop_in_paths, *first.values()})
+
+
+def text_digests(paths: Iterable[str]) -> dict[str, str]:
+    """``{path: hex sha256 of what the file holds, or "no such file"}``."""
+    texts = {path: read_optional(path) for path in paths}
+    return {path: "no such file" if text is None else hashlib.sha256(text).hexdigest() for path, text in texts.items()}
 
 
 def daemon_reload() -> None:

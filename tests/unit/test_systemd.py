@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -114,6 +115,13 @@ def test_drop_ins_are_those_read_and_those_that_the_next_reload_reads(
     state = _systemd.parse_show(shown(DropInPaths=" ".join(path.format(root=tmp_path) for path in read)))
     told = _systemd.drop_ins_of("a-b-c.service", state, [f"{tmp_path}/{name}" for name in ("etc", "run", "lib")])
     assert told == [path if path.startswith("/") else f"{tmp_path}/{path}" for path in found]
+
+
+def test_digests_of_texts(tmp_path: Path) -> None:
+    (tmp_path / "1.conf").write_bytes(b"")
+    (tmp_path / "masked.conf").symlink_to("/dev/null")
+    told = _systemd.text_digests([f"{tmp_path}/{name}" for name in ("1.conf", "masked.conf", "2.conf")])
+    assert list(told.values()) == [hashlib.sha256(b"").hexdigest()] * 2 + ["no such file"]
 
 
 def test_a_folder_of_drop_ins_that_is_a_link_is_named_as_systemd_names_it(tmp_path: Path) -> None:
