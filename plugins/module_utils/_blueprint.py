@@ -17,6 +17,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Bluepri
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_schema import ENDPOINT
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_json
+from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import text_digests
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import UnitSpec, render
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unknown import endpoint_gaps, payload_gaps, refuse_gaps
 from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, hash_file, read_stamp
@@ -274,12 +275,13 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
         }
         for file in declared.payload["files"]
     ]
+    texts = text_digests(declared.drop_ins)
     digest = blueprint_digest(
         {
             "env": env_text,
             "unit": render(spec, ""),
             "launcher": sha256_text(declared.launcher),
-            "drop_ins": sorted(declared.drop_ins),
+            "drop_ins": sorted(texts.items()),
             "runtime": runtime["digest"],
             "payload": files,
         }
@@ -298,6 +300,7 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
         "client": dict(declared.client),
         "probes": dict(declared.probes),
         "drop_ins": list(declared.drop_ins),
+        "drop_in_digests": texts,
         "cards": [dict(card) for card in declared.cards],
         "rung": rung,
     }

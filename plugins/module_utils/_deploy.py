@@ -29,6 +29,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
 from ansible_collections.dank.llm_fleet.plugins.module_utils._retire import retire, undo
 from ansible_collections.dank.llm_fleet.plugins.module_utils._retire_plan import RetireSpec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
+from ansible_collections.dank.llm_fleet.plugins.module_utils._way_back import as_found
 
 __all__ = ["Done", "Job", "carry_out", "go_back"]
 
@@ -184,6 +185,7 @@ def _served_before(job: Job, fault: FleetError) -> str:
     if current is not None:
         job.say(f"back to era {current.id}")
         try:
+            current, differs = as_found(current, job.paths.unit, job.target.facts["drop_ins"])
             cut_over(current.blueprint, job.paths, job.say, Gates(), timeout_s=_patience_s(job))
             # It is certified: what it can do was seen.
             prove(current, job.paths, job.say, Gates(), fresh=True, expired=())
@@ -193,7 +195,7 @@ def _served_before(job: Job, fault: FleetError) -> str:
                 remedy="The endpoint is down; mend what the second message names and run site.yml again",
                 went_back_to=None,
             ) from second
-        return f"era {current.id}, which serves again"
+        return f"era {current.id}, which serves again{differs}"
     try:
         if job.current is None:
             job.say("the first deploy failed: the unit is taken away again")
@@ -221,6 +223,7 @@ def _stand_up(rival: Paths, say: Say, fault: FleetError) -> str:
             _systemd.enable(rival.unit)
             _systemd.start(rival.unit, timeout_s=300)
             return f"{rival.unit} (started, not proven: it has no era)"
+        era, differs = as_found(era, rival.unit)
         facts = era.blueprint.facts
         patience_s = int(facts["deadline_s"]) + int(facts["timeout_stop_s"]) + 60
         cut_over(era.blueprint, rival, say, Gates(), timeout_s=patience_s)
@@ -231,4 +234,4 @@ def _stand_up(rival: Paths, say: Say, fault: FleetError) -> str:
             remedy=f"Both are down; mend what the second message names, then run systemctl start {rival.unit}",
             went_back_to=None,
         ) from second
-    return f"{rival.endpoint} in era {era.id}"
+    return f"{rival.endpoint} in era {era.id}{differs}"
