@@ -9,7 +9,7 @@ import hashlib
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc
@@ -26,6 +26,7 @@ __all__ = [
     "Link",
     "Observed",
     "chain",
+    "digests_link",
     "environment_link",
     "first_broken",
     "launcher_fault",
@@ -33,6 +34,7 @@ __all__ = [
     "pad256",
     "payload_paths",
     "require",
+    "stamped_digests",
     "strange_files",
     "unit_links",
     "unproven_files",
@@ -79,6 +81,7 @@ class Observed:
     build_id: str | None = None  # of the running program
     drop_ins: tuple[str, ...] = ()
     launcher_fault: str = ""
+    digests: Mapping[str, str] = field(default_factory=dict)  # of payload files, by their stamps
 
 
 def pad256(n: int) -> int:
@@ -173,6 +176,12 @@ def unproven_files(files: Sequence[str], stamp_dir: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def stamped_digests(files: Sequence[str], stamp_dir: str) -> dict[str, str]:
+    """``{path: sha256}`` of those of ``files`` that were ever verified."""
+    stamps = {path: read_stamp(stamp_dir, path) for path in files}
+    return {path: stamp.sha256 for path, stamp in stamps.items() if stamp is not None}
+
+
 def launcher_fault(path: str, text: str) -> str:
     """What is wrong with the launcher at ``path``, which must hold ``text`` and be a program; "" if nothing is."""
     data = read_optional(path)
@@ -239,6 +248,7 @@ def observe(
         build,
         tuple(drop_ins_of(unit, state)),
         launcher_fault(*launcher) if launcher is not None else "",
+        stamped_digests(files, stamp_dir) if stamp_dir else {},
     )
 
 
@@ -277,6 +287,20 @@ def environment_link(era: Era, seen: Observed) -> Link:
     return _keys_link("environment", {**env, ERA_VARIABLE: era.blueprint.digest}, found, again)
 
 
+def digests_link(era: Era, seen: Observed) -> Link:
+    """The payload files that were verified are those that the era was proven with, by the beginning that both know."""
+    files = era.blueprint.facts["payload"]["files"]
+    declared = {f["path"]: f["sha256"] for f in files if f["sha256"] and f["path"] in seen.digests}
+    found = {path: seen.digests[path][: len(sha256)] for path, sha256 in declared.items()}
+    return _keys_link(
+        "payload digests",
+        declared,
+        found,
+        "A start would serve this file, which the era was not proven with. Run site.yml, which puts the file that was "
+        "kept aside (.replaced-*) back, or have the role payload fetch it with its digest in the inventory",
+    )
+
+
 def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequence[str] = ()) -> list[Link]:
     """All links in order, of llama-server; the first broken one is the fault, later ones often its consequence."""
     facts = era.blueprint.facts
@@ -304,6 +328,7 @@ def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequenc
             f"See journalctl -u {unit}",
         ),
         Link("health", "HTTP 200", seen.health, f"See journalctl -u {unit}"),
+        digests_link(era, seen),
         Link(
             "payload files", [], list(seen.strange_files), "Run site.yml: it verifies the files and restarts the unit"
         ),
