@@ -31,6 +31,7 @@ __all__ = [
     "Link",
     "Observed",
     "chain",
+    "digests_link",
     "environment_link",
     "first_broken",
     "launcher_fault",
@@ -38,6 +39,7 @@ __all__ = [
     "pad256",
     "payload_paths",
     "require",
+    "stamped_digests",
     "strange_files",
     "unit_links",
     "unproven_files",
@@ -85,6 +87,7 @@ class Observed:
     drop_ins: tuple[str, ...] = ()
     launcher_fault: str = ""
     drop_in_digests: Mapping[str, str] = field(default_factory=dict)
+    digests: Mapping[str, str] = field(default_factory=dict)  # of payload files, by their stamps
 
 
 def pad256(n: int) -> int:
@@ -179,6 +182,12 @@ def unproven_files(files: Sequence[str], stamp_dir: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def stamped_digests(files: Sequence[str], stamp_dir: str) -> dict[str, str]:
+    """``{path: sha256}`` of those of ``files`` that were ever verified."""
+    stamps = {path: read_stamp(stamp_dir, path) for path in files}
+    return {path: stamp.sha256 for path, stamp in stamps.items() if stamp is not None}
+
+
 def launcher_fault(path: str, text: str) -> str:
     """What is wrong with the launcher at ``path``, which must hold ``text`` and be a program; "" if nothing is."""
     data = read_optional(path)
@@ -247,6 +256,7 @@ def observe(
         drop_ins,
         launcher_fault(*launcher) if launcher is not None else "",
         text_digests(drop_ins),
+        stamped_digests(files, stamp_dir) if stamp_dir else {},
     )
 
 
@@ -289,6 +299,20 @@ def environment_link(era: Era, seen: Observed) -> Link:
     return _keys_link("environment", {**env, ERA_VARIABLE: era.blueprint.digest}, found, again)
 
 
+def digests_link(era: Era, seen: Observed) -> Link:
+    """The payload files that were verified are those that the era was proven with, by the beginning that both know."""
+    files = era.blueprint.facts["payload"]["files"]
+    declared = {f["path"]: f["sha256"] for f in files if f["sha256"] and f["path"] in seen.digests}
+    found = {path: seen.digests[path][: len(sha256)] for path, sha256 in declared.items()}
+    return _keys_link(
+        "payload digests",
+        declared,
+        found,
+        "A start would serve this file, which the era was not proven with. Run site.yml, which puts the file that was "
+        "kept aside (.replaced-*) back, or have the role payload fetch it with its digest in the inventory",
+    )
+
+
 def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequence[str] = ()) -> list[Link]:
     """All links in order, of llama-server; the first broken one is the fault, later ones often its consequence."""
     facts = era.blueprint.facts
@@ -316,6 +340,7 @@ def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequenc
             f"See journalctl -u {unit}",
         ),
         Link("health", "HTTP 200", seen.health, f"See journalctl -u {unit}"),
+        digests_link(era, seen),
         Link(
             "payload files", [], list(seen.strange_files), "Run site.yml: it verifies the files and restarts the unit"
         ),

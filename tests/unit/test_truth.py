@@ -44,12 +44,17 @@ STATE = UnitState(
     exit_status="0",
     control_group="/system.slice/chat.service",
 )
+FILES = [
+    {"path": "/models/m.gguf", "role": "model", "sha256": "ab" * 6},
+    {"path": "/models/unproven.gguf", "role": "mmproj", "sha256": "cd" * 32},
+    {"path": "/models/other.gguf", "role": "lora", "sha256": None},
+]
 PROPS = {"model_path": "/models/m.gguf", "total_slots": 2, "default_generation_settings": {"n_ctx": 2048}}
 
 
 @pytest.fixture
 def era(blueprint: Callable[..., Blueprint]) -> Era:
-    plan = blueprint()
+    plan = blueprint(payload={"name": "smol", "files": FILES})
     return Era("e1", "/eras/e1", plan, {"state": "certified", "digest": plan.digest})
 
 
@@ -66,6 +71,7 @@ def healthy(era: Era) -> Observed:
         health="HTTP 200",
         props=PROPS,
         drop_ins=("/d/ours.conf",),
+        digests={"/models/m.gguf": "ab" * 32, "/models/other.gguf": "ff" * 32},
     )
 
 
@@ -151,6 +157,7 @@ BROKEN: list[tuple[str, Callable[[Observed], Observed], Any]] = [
     ("main process listens", seen_with(owners=()), False),
     ("main process listens", seen_with(owners=((43, UNIT, "its child"),)), False),
     ("health", seen_with(health="HTTP 503 loading"), "HTTP 503 loading"),
+    ("payload digests", seen_with(digests={"/models/m.gguf": "abb" + "ab" * 30}), {"/models/m.gguf": "abbababababa"}),
     ("payload files", seen_with(strange_files=("/m.gguf is gone",)), ["/m.gguf is gone"]),
     ("served file", props_with(model_path="/models/other.gguf"), "/models/other.gguf"),
     ("served file", seen_with(props={}), "(not told)"),
