@@ -17,9 +17,10 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Bluepri
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_schema import ENDPOINT
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_json
+from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_back import other_files
+from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import text_digests
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import UnitSpec, render
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unknown import endpoint_gaps, payload_gaps, refuse_gaps
-from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, hash_file, read_stamp
 
 __all__ = [
     "Declared",
@@ -274,12 +275,13 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
         }
         for file in declared.payload["files"]
     ]
+    texts = text_digests(declared.drop_ins)
     digest = blueprint_digest(
         {
             "env": env_text,
             "unit": render(spec, ""),
             "launcher": sha256_text(declared.launcher),
-            "drop_ins": sorted(declared.drop_ins),
+            "drop_ins": sorted(texts.items()),
             "runtime": runtime["digest"],
             "payload": files,
         }
@@ -298,6 +300,7 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
         "client": dict(declared.client),
         "probes": dict(declared.probes),
         "drop_ins": list(declared.drop_ins),
+        "drop_in_digests": texts,
         "cards": [dict(card) for card in declared.cards],
         "rung": rung,
     }
@@ -305,21 +308,10 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
 
 
 def _payload_now(era: Era, stamp_dir: str) -> None:
-    """Refuse an era whose payload files are others now; one without a stamp that fits is read in full."""
-    for file in era.blueprint.facts["payload"]["files"]:
-        path = file["path"]
-        if not os.path.isfile(path) or not file["sha256"]:
-            continue  # the dry run judges files that the arguments name
-        stamp = read_stamp(stamp_dir, path)
-        fits = stamp is not None and stamp.identity == Identity.of(os.stat(path))
-        digest = stamp.sha256 if stamp is not None and fits else hash_file(path)[0]
-        if not digest.startswith(file["sha256"]):
-            raise FleetError(
-                f"era {era.id} cannot be restored: {path} is another file now",
-                expected=f"sha256 {file['sha256']}",
-                found=f"sha256 {digest}",
-                remedy="Have the old file back (role payload, with its digest in the inventory), then run again",
-            )
+    """Refuse an era whose payload files are others now and not kept aside; one whose stamp does not fit is read."""
+    for other in other_files(era.blueprint.facts, stamp_dir, thorough=True):
+        if other.copy is None:
+            raise other.fault(f"era {era.id} cannot be restored: ")
 
 
 def require_certified(era: Era) -> None:
@@ -347,7 +339,8 @@ def require_same_argv(era: Era, argv: Sequence[str]) -> None:
 def redraw(era: Era, stamp_dir: str) -> Blueprint:
     """The blueprint of an era that was proven before, as it was; a FleetError where what it needs is gone.
 
-    Its payload files must be the same, and its launcher's dry run still come to the arguments that were proven.
+    Its payload files must be the same, or kept aside, from where the deploy puts them back; and its launcher's dry run
+    still come to the arguments that were proven.
     """
     require_certified(era)
     _payload_now(era, stamp_dir)

@@ -17,7 +17,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import Flee
 from ansible_collections.dank.llm_fleet.plugins.module_utils._http import check_url
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_set import check_names
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unknown import payload_gaps, refuse_gaps
-from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Digest, Identity
+from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Digest, Identity, Split
 
 __all__ = ["HUB", "LOCK", "Action", "FileFacts", "FileSpec", "Owner", "PayloadSpec", "Step", "hub_link", "plan"]
 
@@ -50,6 +50,7 @@ class PayloadSpec:
     group: str | None = None
     mode: int = 0o644
     stamp_dir: str = "/var/lib/llm-fleet/payloads"
+    state_dir: str = "/var/lib/llm-fleet"  # where the eras lie
     max_age_s: float = math.inf  # of a stamp that is trusted; below 0: none is
     connections: int = 4
     hub_url: str = HUB
@@ -94,6 +95,7 @@ class PayloadSpec:
             group=params.get("group"),
             mode=int(mode, 8),
             stamp_dir=params["stamp_dir"],
+            state_dir=params.get("state_dir") or cls.state_dir,
             max_age_s=_max_age_s(what, str(params["verify"])),
             connections=_connections(what, params.get("connections")),
             hub_url=hub_url,
@@ -193,8 +195,8 @@ class FileFacts:
     ``identity`` is None where it is absent. ``digest`` is its full digest where a stamp that still fits, or a read in
     this run (``read``), tells it. ``stamped``: there is a stamp for this path, fitting or not; ``age_s`` is the age of
     one that fits. ``part_bytes``: what a partial file holds that may be continued; ``part_disk``: the room it takes.
-    ``twin``: another file of the declared digest that this one may be a second name of; ``copies``: such files that
-    cannot be shared, but read instead of a remote source.
+    ``split``: what its stamp says of its header. ``twin``: another file of the declared digest that this one may be a
+    second name of; ``copies``: such files that cannot be shared, but read instead of a remote source.
     """
 
     identity: Identity | None = None
@@ -207,6 +209,7 @@ class FileFacts:
     age_s: float = 0.0
     part_bytes: int = 0
     part_disk: int = 0
+    split: Split | None = None
     twin: str | None = None
     copies: tuple[str, ...] = ()
 

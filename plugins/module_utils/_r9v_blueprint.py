@@ -27,6 +27,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_layers import 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_setups import Setup, key_faults, setup_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_state import State, faults_of, read_state, role_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_unit import render
+from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import text_digests
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unknown import endpoint_gaps, payload_gaps, refuse_gaps
 from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import hash_file
 
@@ -113,12 +114,13 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
     argv = dry_run(declared.launcher, env, _switch(declared.user))
     effective = effective_of(argv, env, state)
     files = _payload(state, effective)
+    texts = text_digests(declared.drop_ins)
     digest = blueprint_digest(
         {
             "env": env_text,
             "unit": render(spec, ""),
             "launcher": sha256_text(declared.launcher),
-            "drop_ins": sorted(declared.drop_ins),
+            "drop_ins": sorted(texts.items()),
             "runtime": runtime["digest"],
             "payload": files,
             "argv": argv,
@@ -157,6 +159,7 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
         "client": dict(declared.client),
         "probes": dict(declared.probes),
         "drop_ins": list(declared.drop_ins),
+        "drop_in_digests": texts,
         "cards": _with_headroom(declared.cards, setup),
         "rung": rung,
     }
