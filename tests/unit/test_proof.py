@@ -336,6 +336,14 @@ def test_every_flag_of_the_schema_is_asked_for() -> None:
         ({"C": "clang++"}, ["C is /usr/bin/g++, declared clang++"]),
         ({"E": "1"}, ["E is not in it, declared 1"]),
         ({"D": "x"}, ["D is x;y, declared x"]),
+        ({"AMDGPU_TARGETS": "gfx1201", "GGML_BUILD_NUMBER": "7"}, []),  # read without being declared
+        (
+            {"GGML_CUDA_FA_QUANT": "q8_0-q8_0"},
+            [
+                "GGML_CUDA_FA_QUANT is no option of this source: cmake keeps what it was given, and nothing reads it; "
+                "declared q8_0-q8_0"
+            ],
+        ),
         (
             {"GGML_CUDA_FA_ALL_QUANTS": "ON"},
             ["GGML_CUDA_FA_ALL_QUANTS is retired and does nothing, its successor is GGML_CUDA_FA_QUANTS"],
@@ -345,6 +353,8 @@ def test_every_flag_of_the_schema_is_asked_for() -> None:
 )
 def test_the_cache_is_held_against_the_declaration(declared: dict[str, str], faults: list[str]) -> None:
     cache = "# x\nA:BOOL=1\nB:BOOL=OFF\nC:FILEPATH=/usr/bin/g++\nD:STRING=x;y\nGGML_CUDA_FA_ALL_QUANTS:BOOL=OFF\n"
+    cache += "AMDGPU_TARGETS:UNINITIALIZED=gfx1201\nGGML_CUDA_FA_QUANT:UNINITIALIZED=q8_0-q8_0\n"
+    cache += "GGML_BUILD_NUMBER:UNINITIALIZED=7\n"
     assert cache_faults(parse_cache(cache), declared) == faults
 
 
