@@ -506,6 +506,13 @@ def test_a_failing_podman_is_not_a_missing_object(stand_in, capfdbinary):
         assert status == 125 and b"cannot lock storage" in told, args
 
 
+def test_an_ancestor_by_manifest_digest_is_podmans_image(stand_in, tmp_path):
+    fake(stand_in, tmp_path, **{"images_--all": (0, json.dumps([IMAGE]))})
+    told = docker("ps", "-q", "--filter", f"ancestor={M1}").stdout.split(b"\0")[:-1]
+    assert told == [b"ps", b"-q", b"--filter", b"ancestor=" + CONFIG.encode()]
+    assert docker("ps", "--filter", f"ancestor=sha256:{'00' * 32}").stdout.endswith(b"=sha256:" + b"00" * 32 + b"\0")
+
+
 def test_nothing_of_the_streams_is_touched(stand_in):
     stand_in("podman", 'if [ "$1" = container ]; then echo running; else cat; echo err >&2; fi')
     raw = bytes(range(256)) * 64
