@@ -83,6 +83,9 @@ def parse_ldd(listing: str) -> tuple[dict[str, str], list[str]]:
             continue
         name, arrow, rest = text.partition(" => ")
         if not arrow:
+            path = text.partition(" (0x")[0]
+            if path.startswith("/") and not loader_of(line):  # linked by its whole path
+                libraries[os.path.basename(path)] = path
             continue
         path = rest.split(" (")[0].strip()
         libraries[os.path.basename(name)] = "" if path == "not found" else path

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,8 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._proof_flags import
 from ansible_collections.dank.llm_fleet.plugins.module_utils._proof_model import tiny_model
 from ansible_collections.dank.llm_fleet.plugins.module_utils._proof_tree import (
     cache_faults,
+    closure_faults,
+    closure_of,
     loader_of,
     parse_cache,
     parse_ldd,
@@ -261,13 +264,32 @@ def test_ldd_is_read() -> None:
 \tlinux-vdso.so.1 (0x00007)
 \tlibtiny.so.1 => /p/bin/../lib/libtiny.so.1 (0x00007)
 \tlibgone.so => not found
+\t/opt/rocm/lib/libleak.so (0x00007)
 \t/lib64/ld-linux-x86-64.so.2 (0x00007)
 """
     libraries, wrong = parse_ldd(listing)
-    assert libraries == {"libtiny.so.1": "/p/bin/../lib/libtiny.so.1", "libgone.so": ""}
+    assert libraries == {
+        "libtiny.so.1": "/p/bin/../lib/libtiny.so.1",
+        "libgone.so": "",
+        "libleak.so": "/opt/rocm/lib/libleak.so",
+    }
     assert wrong == ["/lib/libc.so.6: version `GLIBC_2.38' not found (required by /p/llama-server)"]
     assert loader_of(listing) == "/lib64/ld-linux-x86-64.so.2"
     assert loader_of("\tnot a dynamic executable\n") == ""
+
+
+@needs_compiler
+def test_a_library_that_is_linked_by_its_whole_path_is_no_less_the_hosts(tmp_path: Path) -> None:
+    """The linker keeps the path of one without a soname, and the loader tells it without an arrow."""
+    (tmp_path / "rt" / "bin").mkdir(parents=True)
+    (tmp_path / "l.cpp").write_text("int leak() { return 0; }\n")
+    (tmp_path / "m.cpp").write_text("int leak(); int main() { return leak(); }\n")
+    leak, program = tmp_path / "libleak.so", tmp_path / "rt" / "bin" / "llama-server"
+    for argv in (["-shared", "-fPIC", tmp_path / "l.cpp", "-o", leak], [tmp_path / "m.cpp", leak, "-o", program]):
+        subprocess.run(["g++", *argv], check=True)
+    closure = closure_of(str(tmp_path / "rt"), str(program))
+    faults = closure_faults(closure, str(tmp_path / "rt"), Expect())
+    assert faults == [f"libleak.so comes from {leak}, outside of the runtime"]
 
 
 @needs_compiler
