@@ -41,6 +41,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_cards import 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import Foretold
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import make_dirs, read_optional, sweep
+from ansible_collections.dank.llm_fleet.plugins.module_utils._own_files import own_files
 from ansible_collections.dank.llm_fleet.plugins.module_utils._replaces import frees, leaving_units, spec_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._retire import RetireSpec, retire
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import first_broken
@@ -283,7 +284,7 @@ def _gates_before(
             gate_foreign(paths, job.store.staged(), frees(retirement, paths))
         gate_shadow(paths, state, leaving_units(retirement))
     with gates.gate("drop-ins"):
-        gate_drop_ins(paths.unit, state, facts["drop_ins"])
+        gate_drop_ins(paths.unit, state, facts["drop_ins"], facts.get("drop_in_digests"))
     with gates.gate("port"):
         units = [paths.unit, *(rival.unit for rival in job.rivals)]
         pids = serving_pids([paths, *job.rivals])
@@ -319,6 +320,9 @@ def _turned_back(job: Job, plan: Plan, declared: Declared, exc: FleetError, *, o
 
     Raises the error of a way back that fails too, which tells of both.
     """
+    if job.current is not None and not owed:
+        with contextlib.suppress(FleetError), _alone(declared, job.paths):  # where another run is at work, it is its
+            _own_files_again(job, exc)
     if owed:
         try:
             with _alone(declared, job.paths):
@@ -328,6 +332,17 @@ def _turned_back(job: Job, plan: Plan, declared: Declared, exc: FleetError, *, o
             _record_red(job, plan, second)
             raise
     _record_red(job, plan, exc)
+
+
+def _own_files_again(job: Job, exc: FleetError) -> None:
+    """Nothing was touched by this run: what serves, and would be started again at a boot, has its own payload files
+    under their names, though the payload was changed before. Where that fails, truth is red and says so."""
+    if job.current is None:
+        return
+    try:
+        own_files(job.current.blueprint.facts, job.paths, job.rivals)
+    except (FleetError, OSError) as second:
+        exc.facts["files_not_put_back"] = str(second)
 
 
 def _record_red(job: Job, plan: Plan, exc: FleetError) -> None:
@@ -354,6 +369,8 @@ def _carried_out(plan: Plan, job: Job) -> Done:
     try:
         return carry_out(job)
     except FleetError as exc:
+        if "went_back_to" not in exc.facts:  # it was red before the cut-over
+            _own_files_again(job, exc)
         _record_red(job, plan, exc)
         raise
 

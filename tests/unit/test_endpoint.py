@@ -14,14 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.dank.llm_fleet.plugins.module_utils import _deploy, _endpoint, _endpoint_look, _systemd
+from ansible_collections.dank.llm_fleet.plugins.module_utils import (
+    _deploy,
+    _endpoint,
+    _endpoint_look,
+    _endpoint_memory,
+    _systemd,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._certificate import expired
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import Proof
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint import Asked, converge
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import look, require_truth
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_plan import Plan, decide
-from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, EraStore
+from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, EraStore, sha256_text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import file_lock
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import Foretold
@@ -31,6 +37,8 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import Verdi
 from ansible_collections.dank.llm_fleet.plugins.module_utils._replaces import frees, leaving_units, spec_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._retire_plan import RetireSpec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
+from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, write_stamp
+from test_payload_back import NEW, OLD, Folder
 from test_truth import STATE
 
 PIN = {"rung": "spec_off", "since": "2026", "lines": {}, "era": "e"}
@@ -105,6 +113,8 @@ class Host:
         )
         self.tag = "one"
         self.expired: list[Any] = []
+        self.proven: list[Era] = []
+        self.facts: dict[str, Any] = {}
         self.verdicts = [Verdict("chat", "pass", "answered")]
         self.fits: list[tuple[str | None, int | None]] = []
         (tmp_path / "m.gguf").write_text("")
@@ -116,6 +126,7 @@ class Host:
             assert expired in (None, ())
             assert fresh
             self.expired.append(expired)
+            self.proven.append(era)
             if tag in self.faults:
                 raise self.faults[tag]
             return Proof([Link("slots", 2, 2)], self.verdicts, time.monotonic())
@@ -149,7 +160,9 @@ class Host:
             return time.monotonic()
 
         for name, value in {
-            "draw": lambda _declared, _paths, rung: self.make(f"{self.tag}-{rung}" if rung else self.tag, rung=rung),
+            "draw": lambda _declared, _paths, rung: self.make(
+                f"{self.tag}-{rung}" if rung else self.tag, **{"rung": rung, **self.facts}
+            ),
             "gate_fit": self.fit,
             "find_runtime": lambda _prefix, _name: self.runtime,
             "truth_of": lambda _era, _paths: (self.links, "HTTP 200"),
@@ -173,7 +186,7 @@ class Host:
         self.standing: set[str] = set()
         self.ever: list[str] = []
         monkeypatch.setattr(_systemd, "stop_and_disable", lambda unit, **_kw: self.done.append(f"disable {unit}"))
-        monkeypatch.setattr(_endpoint_look._proc, "resident_bytes", lambda _pid: 3 * 2**20)
+        monkeypatch.setattr(_endpoint_memory._proc, "resident_bytes", lambda _pid: 3 * 2**20)
 
     def show(self, unit: str) -> _systemd.UnitState:
         ours = self.state.fragment_path.startswith(self.paths.units)
@@ -610,6 +623,29 @@ def test_a_failed_proof_goes_back_to_the_last_era(host: Host, fault: Exception) 
     assert states == {"certified", "failed"}
 
 
+def test_the_way_back_bears_drop_ins_that_were_declared_and_changed_since(host: Host, tmp_path: Path) -> None:
+    kept, new = tmp_path / "kept.conf", tmp_path / "new.conf"
+    kept.write_text("[Service]\n")
+    host.facts = {"drop_ins": [str(kept)], "drop_in_digests": {str(kept): sha256_text("[Service]\n")}}
+    host.state = replace(host.state, drop_in_paths=(str(kept),))
+    host.run()
+    one = host.store.current()
+    assert one is not None
+    kept.write_text("[Unit]\n")
+    texts = {str(kept): sha256_text("[Unit]\n"), str(new): "no such file"}
+    host.tag, host.facts = "two", {"drop_ins": list(texts), "drop_in_digests": texts}
+    host.state = replace(host.state, drop_in_paths=(str(kept), str(new)))
+    host.faults["two"] = FleetError("no answer")
+    with pytest.raises(FleetError, match="no answer") as caught:
+        host.run()
+    assert caught.value.facts["went_back_to"] == (
+        f"era {one.id}, which serves again; of its drop-ins {kept}, {new} are not as it was proven"
+    )
+    facts = host.proven[-1].blueprint.facts
+    assert (facts["env"]["TAG"], facts["drop_ins"], facts["drop_in_digests"]) == ("one", [str(kept), str(new)], {})
+    assert host.store.current() == one  # the record stays as it was proven
+
+
 def test_a_card_that_is_too_full_goes_back_too(host: Host) -> None:
     host.run()
     host.tag = "two"
@@ -777,6 +813,8 @@ def test_row_of_a_running_endpoint(host: Host) -> None:
         "port": 18080,
         "alias": "chat",
         "memory_mib": 3.0,
+        "cards_mib": None,
+        "memory_fault": None,
         "health": "HTTP 200",
         "era": era.id,
         "pinned": None,
@@ -867,3 +905,96 @@ def test_somebody_elses_env_file_stops_a_first_deploy(host: Host) -> None:
     assert caught.value.facts["gate"] == "foreign files"
     assert host.done == []
     assert Path(host.paths.env_file).read_text() == "MINE=1\n"
+
+
+@pytest.fixture
+def payload(host: Host, tmp_path: Path) -> Folder:
+    """Era ``one`` was proven with the old bytes, which the role payload has replaced for ``two``."""
+    folder = Folder(tmp_path)
+    folder.model.write_bytes(b"old")
+    write_stamp(host.paths.stamps, str(folder.model), OLD, Identity.of(folder.model.stat()))
+    make, digests = host.make, {"one": OLD, "two": NEW}
+    host.make = lambda tag, **facts: make(tag, **facts, **folder.facts(digests[tag]))
+    host.run()
+    folder.model.rename(folder.kept(OLD))
+    folder.model.write_bytes(b"new")
+    write_stamp(host.paths.stamps, str(folder.model), NEW, Identity.of(folder.model.stat()))
+    host.tag = "two"
+    return folder
+
+
+def test_going_back_has_the_old_bytes_again(host: Host, payload: Folder) -> None:
+    host.faults["two"] = FleetError("no answer", gate="probes")
+    with pytest.raises(FleetError, match="no answer") as caught:
+        host.run()
+    assert host.done[-3:] == ["put one", "restart", "prove one"]
+    assert payload.model.read_bytes() == b"old"
+    told = str(caught.value.facts["went_back_to"])
+    assert told.endswith(f"which serves again, with its own {payload.model} put back")
+
+
+def test_without_the_old_bytes_nothing_is_started_and_the_fault_says_so(host: Host, payload: Folder) -> None:
+    payload.kept(OLD).unlink()
+    host.faults["two"] = FleetError("no answer", gate="probes")
+    with pytest.raises(FleetError, match=r"no answer.*is not kept beside it.*The endpoint is down") as caught:
+        host.run()
+    assert host.done[-3:] == ["prove two", "put one", "disable chat.service"]
+    assert caught.value.facts["went_back_to"] is None
+
+
+@pytest.mark.parametrize("fault", ["gate port", "verify"])
+def test_a_gate_before_the_cut_over_leaves_the_old_bytes_under_their_name(
+    host: Host, payload: Folder, fault: str
+) -> None:
+    host.faults[fault] = FleetError("red")
+    for option in ("check_mode", "plan_only"):
+        if fault == "gate port":
+            with pytest.raises(FleetError, match="red"):
+                host.run(**{option: True})
+        assert payload.model.read_bytes() == b"new"
+    with pytest.raises(FleetError, match="red") as caught:
+        host.run()
+    assert (host.done[-1], payload.model.read_bytes()) == (fault, b"old")
+    assert "files_not_put_back" not in caught.value.facts
+    host.faults.clear()
+    host.tag = "one"
+    host.links = [Link("slots", 2, 1)]
+    assert host.run()["kind"] == "repair"
+
+
+def test_a_gate_before_the_cut_over_says_where_the_old_bytes_are_gone(host: Host, payload: Folder) -> None:
+    payload.kept(OLD).unlink()
+    host.faults["gate port"] = FleetError("red")
+    with pytest.raises(FleetError, match="red") as caught:
+        host.run()
+    assert "is not kept beside it" in caught.value.facts["files_not_put_back"]
+
+
+def test_a_repair_of_a_pinned_era_is_on_its_own_bytes(host: Host, payload: Folder) -> None:
+    host.tag, host.links = "one", [Link("payload digests", "old", "new")]
+    host.run()
+    assert (host.done[-3:], payload.model.read_bytes()) == (["restart", "prove one", "ledger"], b"old")
+
+
+def test_an_era_is_restored_with_its_bytes(host: Host, payload: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.run()
+    assert (host.serves, payload.model.read_bytes()) == ("two", b"new")
+    monkeypatch.setattr(_endpoint, "redraw", lambda era, _stamps: era.blueprint)
+    host.run(era="previous")
+    assert (host.serves, payload.model.read_bytes()) == ("one", b"old")
+    host.faults["two"] = FleetError("no answer")
+    with pytest.raises(FleetError, match="no answer"):
+        host.run(unpin=True)
+    assert (host.serves, payload.model.read_bytes()) == ("one", b"old")
+
+
+def test_a_rival_that_had_made_way_has_its_bytes_again(host: Host, payload: Folder) -> None:
+    host.declared = replace(host.declared, rivals=["other"])
+    rival = EraStore(replace(host.paths, endpoint="other").store)
+    rival.commit(rival.stage(host.make("one")), {})
+    host.standing = {"other"}
+    host.faults["two"] = FleetError("no answer")
+    with pytest.raises(FleetError, match="no answer") as caught:
+        host.run()
+    assert payload.model.read_bytes() == b"old"
+    assert str(caught.value.facts["went_back_to"]).startswith("other in era ")
