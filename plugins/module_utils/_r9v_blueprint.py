@@ -59,6 +59,15 @@ def env_of(declared: Declared, rung: str | None, launch: str) -> dict[str, str]:
 
 def effective_of(argv: Sequence[str], env: Mapping[str, str], state: State) -> dict[str, str]:
     """The environment that the launcher's dry run came to; a FleetError where it breaks the law of the layers."""
+    for line in argv[1:]:
+        if "=" not in line:
+            raise FleetError(
+                "a line of the launcher's dry run",
+                expected="KEY=value, one line each",
+                found=repr(line),
+                remedy="Give each R9V_ key one line, in the setup state's profile.env too",
+                gate="setup",
+            )
     found = dict(line.split("=", 1) for line in argv[1:])
     for row in layered(env, state.config, found):
         if found.get(row.key) != row.value:
