@@ -5,7 +5,8 @@
 
 Each line is labelled ``exact`` (the engine's own arithmetic) or ``bound`` (never less than the engine takes, by the
 dry runs it was fitted to) and names its source. Not counted, as no header tells it: the driver's own context on a
-card, and a projector's compute buffer; :attr:`Ledger.notes` says so where it applies.
+card, and a projector's compute buffer, which has a line of no bytes labelled ``uncounted``; :attr:`Ledger.notes` says
+so where it applies.
 """
 
 from __future__ import annotations
@@ -235,6 +236,8 @@ class Plan:
         if self.projector != Size():
             size = self.projector.on(first is not None)
             yield Line("projector", "projector", first, size, "bound", SOURCES["projector"])
+            # No bytes, and not silent: what fits here by less than this buffer does not fit.
+            yield Line("projector_compute", "projector", first, 0, "uncounted", SOURCES["projector_compute"])
         sizes: dict[str | None, int] = {}
         for layer, name, size_of in self.adapter:
             place = None if name.startswith("token_embd.") else places[-1 if layer is None else layer]
