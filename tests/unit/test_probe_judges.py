@@ -46,7 +46,13 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_draft import
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_stream import assemble, order_fault
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_tools import call_fault, result_fault
-from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_vision import COLOURS, PIXELS, judge_vision, png
+from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_vision import (
+    COLOURS,
+    PIXELS,
+    judge_vision,
+    png,
+    probe_vision,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._sse import SseParser
 from conftest import Served
 from hypothesis import given
@@ -288,6 +294,24 @@ def test_two_colours_in_one_answer_are_no_sight() -> None:
     assert judge_vision(["red"], [told], reply("vision_bare")).verdict == "fail"
     assert judge_vision(["red"], [replace(told, content="**Red**.")], reply("vision_bare")).verdict == "pass"
     assert judge_vision(["red"], [replace(told, content="bored")], reply("vision_bare")).verdict == "fail"
+
+
+@pytest.mark.parametrize("slots", [1, 2, 5])
+def test_more_than_one_colour_is_shown_however_few_the_slots(served: Served, slots: int) -> None:
+    """A model that says red to everything names the first one by luck."""
+    told = {**json.loads(KEPT["vision_red"]["body"]), "usage": {"prompt_tokens": 40, "completion_tokens": 1}}
+    served.answer("/v1/chat/completions", told)
+    env = {"ALIAS": "toy", "CTX_SIZE": str(1024 * slots), "PARALLEL": str(slots), "MODEL_FILE": "/m"}
+    verdict = probe_vision(Target(Api("127.0.0.1", served.port), declare({"env": env})))
+    assert verdict.verdict == "fail" and verdict.evidence == "showed blue, found 'red'"
+
+
+@pytest.mark.parametrize("count", [None, "40", True])
+def test_an_image_without_a_count_of_its_tokens_is_no_sight(count: Any) -> None:
+    told = replace(reply("vision_red"), usage={"prompt_tokens": count})
+    verdict = judge_vision(["red"], [told], reply("vision_bare"))
+    assert verdict.evidence == "expected prompt_tokens in usage, by which an image's cost is told"
+    assert judge_vision(["red"], [reply("vision_red")], told).verdict == "fail"
 
 
 @pytest.mark.parametrize("colour", COLOURS)
