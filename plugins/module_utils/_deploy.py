@@ -32,7 +32,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._retire_plan import
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
 from ansible_collections.dank.llm_fleet.plugins.module_utils._way_back import as_found
 
-__all__ = ["Done", "Job", "carry_out", "go_back"]
+__all__ = ["Done", "Job", "carry_out", "go_back", "prove_anew"]
 
 
 @dataclass(frozen=True)
@@ -121,6 +121,31 @@ def carry_out(job: Job) -> Done:
     proven = job.store.commit(era, certificate)
     job.store.set_made_way(None)
     return Done(proven, proof.links, probes, ledger, gap_s)
+
+
+def prove_anew(job: Job, wanted: Mapping[str, Any]) -> Done:
+    """Prove the current era by the client and probes of ``wanted``, and keep both with the new certificate. It runs on
+    whatever comes of it; memory and gap are those of its start."""
+    assert job.current is not None
+    told = {**job.current.blueprint.facts, **{key: wanted.get(key) or {} for key in ("client", "probes")}}
+    era = job.current.with_facts(told)
+    try:
+        proof = prove(era, job.paths, job.say, job.gates, fresh=False)
+    except FleetError as exc:
+        exc.facts["went_back_to"] = f"era {era.id}, as before: nothing was restarted"
+        raise
+    before = era.meta.get("certificate") or {}
+    probes = [verdict.as_dict() for verdict in proof.verdicts]
+    certificate = certify(
+        era.blueprint.digest,
+        told,
+        truth=[link.as_dict() for link in proof.links],
+        probes=probes,
+        ledger=before.get("ledger") or {},
+        gap_s=before.get("gap_s") or 0.0,
+        fit=before.get("fit"),
+    )
+    return Done(job.store.commit(era, certificate), proof.links, probes, {}, 0.0)
 
 
 def _not_put_right(era: Era, store: EraStore) -> str:

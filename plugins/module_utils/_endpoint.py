@@ -20,6 +20,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import (
     find_runtime,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._card_list import list_cards
+from ansible_collections.dank.llm_fleet.plugins.module_utils._certificate import declaration
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
     Say,
     gate_drop_ins,
@@ -28,7 +29,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
     gate_shadow,
     standing,
 )
-from ansible_collections.dank.llm_fleet.plugins.module_utils._deploy import Done, Job, carry_out, go_back
+from ansible_collections.dank.llm_fleet.plugins.module_utils._deploy import Done, Job, carry_out, go_back, prove_anew
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import look, row, truth_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_plan import Plan, decide, pin_words
 from ansible_collections.dank.llm_fleet.plugins.module_utils._engines import draw, gate_fit, redraw, serving_pids
@@ -49,6 +50,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import first
 __all__ = ["Asked", "converge"]
 
 _LOCK_WAIT_S = 5.0
+_ANEW = "what clients are told, or what has to be seen of it, was declared anew"
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,10 @@ def converge(
     more += leaving
     if more:
         plan = replace(plan, kind="repair" if plan.kind == "none" else plan.kind, reasons=(*plan.reasons, *more))
+    pinned = plan.pinned or asked.pins  # a pin is proven by its era's own declaration
+    if current is not None and plan.kind == "none" and not pinned:
+        anew = declaration(wanted.facts) != declaration(current.blueprint.facts)
+        plan = replace(plan, kind="prove", reasons=(_ANEW,)) if anew else plan
     target = current.blueprint if current is not None and plan.kind != "deploy" else wanted
     diff = _diff(paths, target)
     restored_id = restored.id if restored is not None else None
@@ -211,7 +217,7 @@ def converge(
         since=owed.get("since") or datetime.now(UTC).isoformat(timespec="seconds"),
     )
     dry = check_mode or plan_only
-    if plan.kind != "none":
+    if plan.kind not in ("none", "prove"):  # what starts nothing has nothing to wait for
         try:
             foretold = _gates_before(job, declared, asked, retirement, wanted.facts if restored is None else None)
         except FleetError as exc:
@@ -236,7 +242,7 @@ def converge(
                 remedy="Run again",
             )
         result["warnings"] += held.warning
-        done = _carried_out(plan, job)
+        done = _carried_out(plan, job, wanted.facts)
         if asked.pins:
             store.set_pin(_pin_of(asked, declared, done.era, restored_id))
         elif plan.lift_pin:
@@ -362,12 +368,12 @@ def _record_red(job: Job, plan: Plan, exc: FleetError) -> None:
     )
 
 
-def _carried_out(plan: Plan, job: Job) -> Done:
+def _carried_out(plan: Plan, job: Job, wanted: Mapping[str, Any]) -> Done:
     if plan.kind == "none":
         assert job.current is not None  # decide() never answers none without a current era
         return Done(job.current, truth_of(job.current, job.paths)[0], [], {}, 0.0)
     try:
-        return carry_out(job)
+        return prove_anew(job, wanted) if plan.kind == "prove" else carry_out(job)
     except FleetError as exc:
         if "went_back_to" not in exc.facts:  # it was red before the cut-over
             _own_files_again(job, exc)

@@ -115,6 +115,7 @@ class Host:
         self.expired: list[Any] = []
         self.proven: list[Era] = []
         self.facts: dict[str, Any] = {}
+        self.fresh: list[bool] = []
         self.verdicts = [Verdict("chat", "pass", "answered")]
         self.fits: list[tuple[str | None, int | None]] = []
         (tmp_path / "m.gguf").write_text("")
@@ -124,7 +125,7 @@ class Host:
             tag = era.blueprint.facts["env"]["TAG"]
             self.done.append(f"prove {tag}")
             assert expired in (None, ())
-            assert fresh
+            self.fresh.append(fresh)
             self.expired.append(expired)
             self.proven.append(era)
             if tag in self.faults:
@@ -229,7 +230,7 @@ DEPLOY_ONE = ["gate port", "verify", "put one", "restart", "prove one", "ledger"
 def test_first_deploy_and_a_second_run(host: Host) -> None:
     result = host.run()
     assert (result["changed"], result["kind"], result["reasons"]) == (True, "deploy", ["first deploy"])
-    assert host.done == DEPLOY_ONE
+    assert (host.done, host.fresh) == (DEPLOY_ONE, [True])
     assert host.timeouts == [5 + 7 + 60]
     era = host.store.current()
     assert era is not None
@@ -464,6 +465,57 @@ def test_a_restart_takes_no_proof_away(host: Host) -> None:
     assert {probe["probe"]: probe["evidence"] for probe in told["probes"]} == {"tools": "called", "chat": "again"}
     assert told["fit"]["host"] == {"total_mib": 5.0}
     assert expired(told, era.blueprint.digest, era.blueprint.facts, ["chat", "tools"]) == set()
+
+
+def declared_anew(host: Host, **facts: Any) -> None:
+    """From now on the inventory declares other ``client`` or ``probes``."""
+    plain = host.make
+    host.make = lambda tag, **given: plain(tag, **given, **facts)
+
+
+@pytest.mark.parametrize("facts", [{"probes": {"capabilities": ["tools"]}}, {"client": {"context_window": 2048}}])
+def test_what_is_declared_anew_is_proven_without_a_restart(host: Host, facts: dict[str, Any]) -> None:
+    first = host.run()
+    before = host.store.current()
+    declared_anew(host, **facts)
+    foretold = host.run(plan_only=True)
+    assert (foretold["changed"], foretold["kind"], host.done) == (True, "prove", [])
+    host.verdicts = [Verdict("chat", "pass", "again")]
+    told = host.run()
+    assert told["reasons"] == ["what clients are told, or what has to be seen of it, was declared anew"]
+    assert (host.done, host.fresh[-1], host.expired[-1]) == (["prove one"], False, None)
+    era = host.store.current()
+    assert era is not None and before is not None and era.id == before.id
+    assert {key: era.blueprint.facts[key] for key in facts} == facts
+    certificate = era.meta["certificate"]
+    assert [probe["evidence"] for probe in certificate["probes"]] == ["again"]
+    assert expired(certificate, era.blueprint.digest, era.blueprint.facts, ["chat"]) == set()
+    kept = ("ledger", "fit", "gap_s")
+    assert {key: certificate[key] for key in kept} == {key: before.meta["certificate"][key] for key in kept}
+    assert (told["probes"][0]["evidence"], told["endpoint"]["era"]) == ("again", first["endpoint"]["era"])
+    assert host.run()["changed"] is False
+
+
+def test_what_is_declared_anew_and_not_kept_is_red_and_serves_on(host: Host) -> None:
+    host.run()
+    before = host.store.current()
+    assert before is not None
+    declared_anew(host, probes={"capabilities": ["tools"]})
+    host.faults["one"] = FleetError("probe tools", gate="probes")
+    with pytest.raises(FleetError) as caught:
+        host.run()
+    assert caught.value.facts["went_back_to"] == f"era {before.id}, as before: nothing was restarted"
+    assert host.done == ["prove one"]
+    assert host.store.current() == before
+    record = host.store.last_run() or {}
+    assert (record["kind"], record["served"], record["gate"]) == ("prove", False, "probes")
+
+
+def test_a_pin_holds_the_old_declaration_too(host: Host) -> None:
+    host.run(rung="low")
+    declared_anew(host, probes={"capabilities": ["tools"]})
+    assert host.run()["kind"] == "none"
+    assert host.run(rung="low")["kind"] == "none"
 
 
 def test_old_eras_go(host: Host) -> None:
