@@ -15,6 +15,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import P
 from ansible_collections.dank.llm_fleet.plugins.module_utils._certificate import certify
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
     Say,
+    alive,
     cut_over,
     prove,
     put_files,
@@ -91,7 +92,8 @@ def carry_out(job: Job) -> Done:
         stopped = cut_over(era.blueprint, paths, say, job.gates, timeout_s=patience_s, rivals=job.rivals)
         proof = prove(era, paths, say, job.gates, fresh=True, expired=() if job.repair else None)
         gap_s = round(proof.healthy_at - (begun if job.retirement is not None else stopped), 1)
-        with job.gates.gate("ledger"):
+        engine = era.blueprint.facts["engine"]
+        with job.gates.gate("ledger"), alive(paths.unit, None, engine=engine, gate="ledger"):
             ledger = _ledger(era, job)
     except (FleetError, OSError) as exc:
         fault = exc if isinstance(exc, FleetError) else FleetError(f"cut over of {paths.unit}: {exc}")
