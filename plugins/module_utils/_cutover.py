@@ -198,7 +198,8 @@ def cut_over(
     ``rivals`` are endpoints that make way: stopped, and not started at the next boot. Returns when the stop began
     (``time.monotonic``): from then on nothing serves. ``timeout_s`` is for each stop, the wait, and the start.
     """
-    put_files(blueprint, paths)
+    with gates.gate("files"):
+        put_files(blueprint, paths)
     pids = [state.main_pid for state in map(_systemd.show, [paths.unit, *(rival.unit for rival in rivals)])]
     say("stop what serves")
     stopped = time.monotonic()

@@ -146,16 +146,19 @@ def converge(
     ``flipped`` (env lines), ``fit`` (of a new era), ``endpoint`` (see ``_endpoint_look.row``), ``links``, ``probes``,
     ``gates`` (see ``_gates``), ``ledger`` (what the boot took), ``gap_s`` (how long nothing served).
     """
-    store = EraStore(paths.store)
-    down, killed = store.stood_down(), left_behind(store.lock_path)
-    if down is not None and not asked.activate and not asked.pins:
-        return _stood_down(paths, store, down)
-    restored = store.find(asked.era) if asked.era is not None else None
-    why = _unforeseeable(declared, paths) if check_mode and restored is None else ""
-    if why:
-        return {"changed": True, "work": True, "kind": "deploy", "reasons": [why], "warnings": [why]}
-    wanted = redraw(restored, paths.stamps) if restored is not None else draw(declared, paths, asked.rung)
-    current, pin = store.current(), store.pin()
+    store, gates, dry = EraStore(paths.store), Gates(), check_mode or plan_only
+    with _recorded(paths, gates, "plan", dry=dry), gates.gate("blueprint"):
+        down, killed = store.stood_down(), left_behind(store.lock_path)
+        if down is not None and not asked.activate and not asked.pins:
+            return _stood_down(paths, store, down)
+        restored = store.find(asked.era) if asked.era is not None else None
+        why = _unforeseeable(declared, paths) if check_mode and restored is None else ""
+        if why:
+            return {"changed": True, "work": True, "kind": "deploy", "reasons": [why], "warnings": [why]}
+        wanted = redraw(restored, paths.stamps) if restored is not None else draw(declared, paths, asked.rung)
+        current, pin = store.current(), store.pin()
+        retirement = spec_of(declared, paths)
+        leaving = retire(retirement, check_mode=True)["actions"] if retirement is not None else []
     links, health = truth_of(current, paths) if current is not None else ([], "no era yet")
     plan = decide(
         wanted.digest,
@@ -171,8 +174,6 @@ def converge(
     up, owed = standing(others), store.made_way() or {}
     # What a killed run stopped comes back like what stands now, if the new era cannot be proven.
     rivals = [*up, *(one for one in others if one not in up and _owed(one, owed))]
-    retirement = spec_of(declared, paths)
-    leaving = retire(retirement, check_mode=True)["actions"] if retirement is not None else []
     more = [f"the run of {owed['since']} was killed before its proof"] if owed else []
     more += [f"{', '.join(one.endpoint for one in up)} makes way"] if up else []
     more += leaving
@@ -204,19 +205,21 @@ def converge(
         store,
         paths,
         say,
-        Gates(),
+        gates,
         rivals,
         retirement=retirement if leaving or owed.get("retires") else None,
         since=owed.get("since") or datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    dry = check_mode or plan_only
     if plan.kind != "none":
         try:
             foretold = _gates_before(job, declared, asked, retirement, wanted.facts if restored is None else None)
-        except FleetError as exc:
+        except (FleetError, OSError) as exc:
+            fault = gates.fault(exc, f"deploy of endpoint {declared.name}")
             if not dry:
-                _turned_back(job, plan, declared, exc, owed=bool(owed))
-            raise
+                _turned_back(job, plan, declared, fault, owed=bool(owed))
+            if fault is exc:
+                raise
+            raise fault from exc
         job = replace(job, foretold=foretold)
         if foretold is not None:
             result["fit"] = foretold.told
@@ -325,37 +328,63 @@ def _turned_back(job: Job, plan: Plan, declared: Declared, exc: FleetError, *, o
                 go_back(job, exc)
         except FleetError as second:
             second.facts.setdefault("gate", exc.facts.get("gate"))
-            _record_red(job, plan, second)
+            _record_red(job.paths, job.gates, plan.kind, second)
             raise
-    _record_red(job, plan, exc)
+    _record_red(job.paths, job.gates, plan.kind, exc)
 
 
-def _record_red(job: Job, plan: Plan, exc: FleetError) -> None:
-    """Leave the record of a run in which a gate was red; the error carries the same."""
-    told = look(job.paths)[0]
+@contextlib.contextmanager
+def _recorded(paths: Paths, gates: Gates, kind: str, *, dry: bool = False) -> Iterator[None]:
+    """Around gates: the one that is red leaves its record before its error goes on, unless the run is ``dry``."""
+    try:
+        yield
+    except (FleetError, OSError) as exc:
+        fault = gates.fault(exc, f"deploy of endpoint {paths.endpoint}")
+        if not dry:
+            _record_red(paths, gates, kind, fault)
+        if fault is exc:
+            raise
+        raise fault from exc
+
+
+def _now(paths: Paths) -> dict[str, Any]:
+    """The endpoint's row; where its eras cannot be read, what can be told without them, and why."""
+    try:
+        return look(paths)[0]
+    except FleetError as exc:
+        state = _systemd.show(paths.unit)
+        told = row(None, paths.unit, state, health="not asked", pin=None, links=[], probes=[])
+        return {**told, "truth": exc.message}
+
+
+def _record_red(paths: Paths, gates: Gates, kind: str, exc: FleetError) -> None:
+    """Leave the record of a run in which a gate was red; the error carries the same, and why there is none."""
+    told, path = _now(paths), EraStore(paths.store).last_run_path
     exc.facts.setdefault("endpoint", told)
-    exc.facts["gates"] = job.gates.passed
-    make_dirs(job.paths.store)
-    job.gates.write(
-        job.store.last_run_path,
-        kind=plan.kind,
-        served=False,
-        gate=exc.facts.get("gate"),
-        error={key: str(getattr(exc, key)) for key in ("what", "expected", "found", "remedy")},
-        went_back_to=exc.facts.get("went_back_to"),
-        serves={key: told[key] for key in ("era", "unit", "health", "truth")},
-    )
+    exc.facts["gates"] = gates.passed
+    try:
+        make_dirs(paths.store)
+        gates.write(
+            path,
+            kind=kind,
+            served=False,
+            gate=exc.facts.get("gate"),
+            error={key: str(getattr(exc, key)) for key in ("what", "expected", "found", "remedy")},
+            went_back_to=exc.facts.get("went_back_to"),
+            serves={key: told[key] for key in ("era", "unit", "health", "truth")},
+        )
+    except OSError as second:  # the fault itself is the one to raise
+        exc.facts["record"] = f"none: {second}"
+        with contextlib.suppress(OSError):  # the run's before would contradict; where it cannot go either, that is told
+            os.unlink(path)
 
 
 def _carried_out(plan: Plan, job: Job) -> Done:
     if plan.kind == "none":
         assert job.current is not None  # decide() never answers none without a current era
         return Done(job.current, truth_of(job.current, job.paths)[0], [], {}, 0.0)
-    try:
+    with _recorded(job.paths, job.gates, plan.kind):
         return carry_out(job)
-    except FleetError as exc:
-        _record_red(job, plan, exc)
-        raise
 
 
 def _to_tell(rival: Paths, declared: Declared) -> bool:

@@ -232,7 +232,16 @@ def test_first_deploy_and_a_second_run(host: Host) -> None:
     assert era.meta["certificate"]["ledger"] == result["ledger"]
     record = json.loads(Path(host.paths.store, "last-run.json").read_text())
     assert (record["kind"], record["served"], record["era"]) == ("deploy", True, era.id)
-    assert [row["gate"] for row in record["gates"]] == ["foreign files", "drop-ins", "port", "cards", "unit", "ledger"]
+    assert [row["gate"] for row in record["gates"]] == [
+        "blueprint",
+        "foreign files",
+        "drop-ins",
+        "port",
+        "cards",
+        "stage",
+        "unit",
+        "ledger",
+    ]
     assert record["gates"] == result["gates"] and all(row["ok"] for row in record["gates"])
     assert result["warnings"] == ["kv on the host: 1 MiB, not 2"]
     again = host.run()
@@ -577,6 +586,8 @@ def test_what_was_retired_comes_back_with_a_failed_deploy(host: Host, retirement
         host.run()
     assert host.done[-1] == "undo"
     assert str(caught.value.facts["went_back_to"]).endswith("what was retired is back: old.container")
+    told = json.loads(Path(host.paths.store, "last-run.json").read_text())
+    assert told["gate"] == caught.value.facts.get("gate") == ("retire" if step == "retire" else None)
     host.faults["undo"] = FleetError("stuck")
     with pytest.raises(FleetError, match=r"no answer.* And what was retired did not come back whole: stuck.*restore"):
         host.run()
@@ -738,6 +749,84 @@ def test_a_gate_that_is_red_before_the_cut_over_leaves_its_record(host: Host, de
     assert told["serves"]["truth"] == ("ok" if deployed else None)
     assert caught.value.facts["gates"] == told["gates"]
     assert caught.value.facts["endpoint"]["name"] == "chat"
+
+
+def damage(host: Host, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """One fault before the first gate that asks the host."""
+    if what == "era store":
+        (Path(host.paths.store) / "current" / "era.json").write_text("{")
+    else:
+
+        def draw(*_args: Any) -> Blueprint:
+            raise OSError(5, "I/O error") if what == "host" else FleetError("runtime cpu is not on this host")
+
+        monkeypatch.setattr(_endpoint, "draw", draw)
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [("drawing", "runtime cpu is not on this host"), ("era store", "is damaged"), ("host", "I/O error")],
+)
+@pytest.mark.parametrize("deployed", [False, True])
+def test_what_cannot_be_drawn_leaves_its_record(
+    host: Host, monkeypatch: pytest.MonkeyPatch, what: str, says: str, deployed: bool
+) -> None:
+    if not deployed and what == "era store":
+        host.store.stage(host.make("one"))
+        os.symlink("eras/none", os.path.join(host.paths.store, "current"))
+        says = "is not on this host"
+    else:
+        if deployed:
+            host.run()
+        damage(host, monkeypatch, what)
+    record = Path(host.paths.store, "last-run.json")
+    before = record.read_bytes() if record.exists() else None
+    for option in ("check_mode", "plan_only"):
+        with pytest.raises(FleetError, match=says):
+            host.run(**{option: True})
+        assert (record.read_bytes() if record.exists() else None) == before
+    with pytest.raises(FleetError, match=says) as caught:
+        host.run()
+    assert caught.value.facts["gate"] == "blueprint"
+    told = json.loads(record.read_text())
+    assert (told["kind"], told["served"], told["gate"]) == ("plan", False, "blueprint")
+    assert says in " ".join(told["error"].values())
+    assert [(row["gate"], row["ok"]) for row in told["gates"]] == [("blueprint", False)]
+    assert told["serves"]["unit"] == "active (running)"
+    if what == "era store":
+        assert says in told["serves"]["truth"]
+
+
+@pytest.mark.parametrize("fault", [FleetError("era is in the way"), OSError(28, "No space left on device")])
+def test_staging_that_fails_leaves_its_record(host: Host, monkeypatch: pytest.MonkeyPatch, fault: Exception) -> None:
+    host.run()
+    host.tag = "two"
+
+    def stage(*_args: Any) -> Era:
+        raise fault
+
+    monkeypatch.setattr(EraStore, "stage", stage)
+    with pytest.raises(FleetError, match=r"era is in the way|No space left on device") as caught:
+        host.run()
+    told = json.loads(Path(host.paths.store, "last-run.json").read_text())
+    assert caught.value.facts["gate"] == told["gate"] == "stage"
+    assert (told["kind"], told["served"], told["gates"][-1]["gate"]) == ("deploy", False, "stage")
+    assert host.done == ["gate port"] and host.serves == "one"
+
+
+def test_a_record_that_cannot_be_written_hides_no_fault(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.run()
+    host.tag = "two"
+    host.faults["gate port"] = FleetError("port is taken")
+
+    def write(*_args: Any, **_kw: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Gates, "write", write)
+    with pytest.raises(FleetError, match="port is taken") as caught:
+        host.run()
+    assert "No space left on device" in caught.value.facts["record"]
+    assert not os.path.exists(os.path.join(host.paths.store, "last-run.json"))  # the one before would contradict
 
 
 def test_a_run_with_nothing_to_do_leaves_no_record(host: Host) -> None:
