@@ -44,6 +44,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._io import make_dir
 from ansible_collections.dank.llm_fleet.plugins.module_utils._replaces import frees, leaving_units, spec_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._retire import RetireSpec, retire
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import first_broken
+from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, read_stamp
 
 __all__ = ["Asked", "converge"]
 
@@ -90,9 +91,24 @@ def _unforeseeable(declared: Declared, paths: Paths) -> str:
     """Why check mode cannot tell the whole: an earlier step, which did not really run, would make what is missing."""
     if find_runtime(paths.runtimes, declared.runtime) is None:
         return f"the runtime {declared.runtime} is not built yet; the rest cannot be foretold"
-    names = [os.path.join(declared.payload["dir"], file["name"]) for file in declared.payload["files"]]
-    missing = [name for name in names if not os.path.exists(name)]
-    return f"{missing[0]} is not fetched yet; the rest cannot be foretold" if missing else ""
+    for file in declared.payload["files"]:
+        path = os.path.join(declared.payload["dir"], file["name"])
+        why = _not_there_yet(path, file.get("sha256") or file.get("sha256_prefix") or "", paths.stamps)
+        if why:
+            return f"{path} {why}; the rest cannot be foretold"
+    return ""
+
+
+def _not_there_yet(path: str, digest: str, stamp_dir: str) -> str:
+    """Why what lies at ``path`` is not what will be deployed, by its stamp; "" where that is not known to be so."""
+    if not os.path.exists(path):
+        return "is not fetched yet"
+    stamp = read_stamp(stamp_dir, path)
+    if stamp is None:
+        return ""
+    if not stamp.identity.same_content(Identity.of(os.stat(path))):
+        return "was changed since it was verified"
+    return "" if stamp.sha256.startswith(digest.lower()) else "is another file than the declared one"
 
 
 def _pin_warning(name: str, pin: Mapping[str, Any], behind: bool) -> str:
@@ -245,7 +261,7 @@ def converge(
             store.set_pin(None)
         _tell_who_stands(store, others, declared, asked)
         job.gates.write(store.last_run_path, kind=plan.kind, era=done.era.id, served=True)
-        result["pruned"] = prune(store, declared.keep_eras)
+        result["pruned"] = prune(store, declared.keep_eras, declared.rungs)
     result["endpoint"] = row(
         done.era,
         paths.unit,

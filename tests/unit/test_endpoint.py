@@ -31,6 +31,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import Verdi
 from ansible_collections.dank.llm_fleet.plugins.module_utils._replaces import frees, leaving_units, spec_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._retire_plan import RetireSpec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
+from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, write_stamp
 from test_truth import STATE
 
 PIN = {"rung": "spec_off", "since": "2026", "lines": {}, "era": "e"}
@@ -297,6 +298,33 @@ def test_check_mode_without_a_runtime_says_what_it_cannot_know(host: Host) -> No
     result = host.run(check_mode=True)
     assert result["changed"] is True
     assert "runtime cpu is not built yet" in result["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("declared", "rewritten", "says"),
+    [
+        ({}, False, ""),
+        ({"sha256": "a" * 64}, False, ""),
+        ({"sha256_prefix": "aaaa"}, False, ""),
+        ({"sha256": "b" * 64}, False, "m.gguf is another file than the declared one"),
+        ({"sha256_prefix": "bbbb"}, False, "m.gguf is another file than the declared one"),
+        ({"sha256": "a" * 64}, True, "m.gguf was changed since it was verified"),
+    ],
+)
+def test_check_mode_foretells_nothing_from_another_file(
+    host: Host, tmp_path: Path, declared: dict[str, str], rewritten: bool, says: str
+) -> None:
+    file = tmp_path / "m.gguf"
+    write_stamp(host.paths.stamps, str(file), "a" * 64, Identity.of(os.stat(file)))
+    if rewritten:
+        file.write_text("other")
+    host.declared = replace(host.declared, payload={"dir": str(tmp_path), "files": [{"name": "m.gguf", **declared}]})
+    told = host.run(check_mode=True)
+    assert told["changed"] is True
+    assert ("fit" in told, bool(host.fits)) == (not says, not says)
+    assert [says in warning and "cannot be foretold" in warning for warning in told["warnings"]] == [True] * bool(says)
+    host.run()  # what the payload's role has put there is nobody's doubt
+    assert host.fits
 
 
 def test_check_mode_without_a_payload_says_what_it_cannot_know(host: Host, tmp_path: Path) -> None:
@@ -658,6 +686,14 @@ def test_a_card_that_is_too_full_goes_back_too(host: Host, monkeypatch: pytest.M
         host.run()
     assert host.done[-5:] == ["prove two", "ledger", "put one", "restart", "prove one"]
     assert host.serves == "one"
+
+
+def test_pruning_keeps_the_eras_of_declared_rungs(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(_endpoint, "prune", lambda _store, keep, rungs: asked.append((keep, list(rungs))))
+    host.declared = replace(host.declared, keep_eras=3)
+    host.run()
+    assert asked == [(3, ["low"])]
 
 
 def test_a_failed_rung_pins_nothing(host: Host) -> None:
