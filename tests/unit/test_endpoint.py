@@ -241,7 +241,16 @@ def test_first_deploy_and_a_second_run(host: Host) -> None:
     assert era.meta["certificate"]["ledger"] == result["ledger"]
     record = json.loads(Path(host.paths.store, "last-run.json").read_text())
     assert (record["kind"], record["served"], record["era"]) == ("deploy", True, era.id)
-    assert [row["gate"] for row in record["gates"]] == ["foreign files", "drop-ins", "port", "cards", "unit", "ledger"]
+    assert [row["gate"] for row in record["gates"]] == [
+        "blueprint",
+        "foreign files",
+        "drop-ins",
+        "port",
+        "cards",
+        "stage",
+        "unit",
+        "ledger",
+    ]
     assert record["gates"] == result["gates"] and all(row["ok"] for row in record["gates"])
     assert result["warnings"] == ["kv on the host: 1 MiB, not 2"]
     again = host.run()
@@ -297,6 +306,33 @@ def test_check_mode_without_a_runtime_says_what_it_cannot_know(host: Host) -> No
     result = host.run(check_mode=True)
     assert result["changed"] is True
     assert "runtime cpu is not built yet" in result["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("declared", "rewritten", "says"),
+    [
+        ({}, False, ""),
+        ({"sha256": "a" * 64}, False, ""),
+        ({"sha256_prefix": "aaaa"}, False, ""),
+        ({"sha256": "b" * 64}, False, "m.gguf is another file than the declared one"),
+        ({"sha256_prefix": "bbbb"}, False, "m.gguf is another file than the declared one"),
+        ({"sha256": "a" * 64}, True, "m.gguf was changed since it was verified"),
+    ],
+)
+def test_check_mode_foretells_nothing_from_another_file(
+    host: Host, tmp_path: Path, declared: dict[str, str], rewritten: bool, says: str
+) -> None:
+    file = tmp_path / "m.gguf"
+    write_stamp(host.paths.stamps, str(file), "a" * 64, Identity.of(os.stat(file)))
+    if rewritten:
+        file.write_text("other")
+    host.declared = replace(host.declared, payload={"dir": str(tmp_path), "files": [{"name": "m.gguf", **declared}]})
+    told = host.run(check_mode=True)
+    assert told["changed"] is True
+    assert ("fit" in told, bool(host.fits)) == (not says, not says)
+    assert [says in warning and "cannot be foretold" in warning for warning in told["warnings"]] == [True] * bool(says)
+    host.run()  # what the payload's role has put there is nobody's doubt
+    assert host.fits
 
 
 def test_check_mode_without_a_payload_says_what_it_cannot_know(host: Host, tmp_path: Path) -> None:
@@ -637,6 +673,8 @@ def test_what_was_retired_comes_back_with_a_failed_deploy(host: Host, retirement
         host.run()
     assert host.done[-1] == "undo"
     assert str(caught.value.facts["went_back_to"]).endswith("what was retired is back: old.container")
+    told = json.loads(Path(host.paths.store, "last-run.json").read_text())
+    assert told["gate"] == caught.value.facts.get("gate") == ("retire" if step == "retire" else None)
     host.faults["undo"] = FleetError("stuck")
     with pytest.raises(FleetError, match=r"no answer.* And what was retired did not come back whole: stuck.*restore"):
         host.run()
@@ -698,14 +736,23 @@ def test_the_way_back_bears_drop_ins_that_were_declared_and_changed_since(host: 
     assert host.store.current() == one  # the record stays as it was proven
 
 
-def test_a_card_that_is_too_full_goes_back_too(host: Host) -> None:
+def test_a_card_that_is_too_full_goes_back_too(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_systemd, "journal", lambda *_args, **_kw: "failed to load draft model, '/d.gguf'")
     host.run()
     host.tag = "two"
     host.faults["ledger"] = FleetError("card rtx is too full", gate="floor")
-    with pytest.raises(FleetError, match="too full"):
+    with pytest.raises(FleetError, match=r"(?s)too full.*drafter-not-loaded: the drafter could not be set up"):
         host.run()
     assert host.done[-5:] == ["prove two", "ledger", "put one", "restart", "prove one"]
     assert host.serves == "one"
+
+
+def test_pruning_keeps_the_eras_of_declared_rungs(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(_endpoint, "prune", lambda _store, keep, rungs: asked.append((keep, list(rungs))))
+    host.declared = replace(host.declared, keep_eras=3)
+    host.run()
+    assert asked == [(3, ["low"])]
 
 
 def test_a_failed_rung_pins_nothing(host: Host) -> None:
@@ -797,6 +844,84 @@ def test_a_gate_that_is_red_before_the_cut_over_leaves_its_record(host: Host, de
     assert told["serves"]["truth"] == ("ok" if deployed else None)
     assert caught.value.facts["gates"] == told["gates"]
     assert caught.value.facts["endpoint"]["name"] == "chat"
+
+
+def damage(host: Host, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """One fault before the first gate that asks the host."""
+    if what == "era store":
+        (Path(host.paths.store) / "current" / "era.json").write_text("{")
+    else:
+
+        def draw(*_args: Any) -> Blueprint:
+            raise OSError(5, "I/O error") if what == "host" else FleetError("runtime cpu is not on this host")
+
+        monkeypatch.setattr(_endpoint, "draw", draw)
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [("drawing", "runtime cpu is not on this host"), ("era store", "is damaged"), ("host", "I/O error")],
+)
+@pytest.mark.parametrize("deployed", [False, True])
+def test_what_cannot_be_drawn_leaves_its_record(
+    host: Host, monkeypatch: pytest.MonkeyPatch, what: str, says: str, deployed: bool
+) -> None:
+    if not deployed and what == "era store":
+        host.store.stage(host.make("one"))
+        os.symlink("eras/none", os.path.join(host.paths.store, "current"))
+        says = "is not on this host"
+    else:
+        if deployed:
+            host.run()
+        damage(host, monkeypatch, what)
+    record = Path(host.paths.store, "last-run.json")
+    before = record.read_bytes() if record.exists() else None
+    for option in ("check_mode", "plan_only"):
+        with pytest.raises(FleetError, match=says):
+            host.run(**{option: True})
+        assert (record.read_bytes() if record.exists() else None) == before
+    with pytest.raises(FleetError, match=says) as caught:
+        host.run()
+    assert caught.value.facts["gate"] == "blueprint"
+    told = json.loads(record.read_text())
+    assert (told["kind"], told["served"], told["gate"]) == ("plan", False, "blueprint")
+    assert says in " ".join(told["error"].values())
+    assert [(row["gate"], row["ok"]) for row in told["gates"]] == [("blueprint", False)]
+    assert told["serves"]["unit"] == "active (running)"
+    if what == "era store":
+        assert says in told["serves"]["truth"]
+
+
+@pytest.mark.parametrize("fault", [FleetError("era is in the way"), OSError(28, "No space left on device")])
+def test_staging_that_fails_leaves_its_record(host: Host, monkeypatch: pytest.MonkeyPatch, fault: Exception) -> None:
+    host.run()
+    host.tag = "two"
+
+    def stage(*_args: Any) -> Era:
+        raise fault
+
+    monkeypatch.setattr(EraStore, "stage", stage)
+    with pytest.raises(FleetError, match=r"era is in the way|No space left on device") as caught:
+        host.run()
+    told = json.loads(Path(host.paths.store, "last-run.json").read_text())
+    assert caught.value.facts["gate"] == told["gate"] == "stage"
+    assert (told["kind"], told["served"], told["gates"][-1]["gate"]) == ("deploy", False, "stage")
+    assert host.done == ["gate port"] and host.serves == "one"
+
+
+def test_a_record_that_cannot_be_written_hides_no_fault(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.run()
+    host.tag = "two"
+    host.faults["gate port"] = FleetError("port is taken")
+
+    def write(*_args: Any, **_kw: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Gates, "write", write)
+    with pytest.raises(FleetError, match="port is taken") as caught:
+        host.run()
+    assert "No space left on device" in caught.value.facts["record"]
+    assert not os.path.exists(os.path.join(host.paths.store, "last-run.json"))  # the one before would contradict
 
 
 def test_a_run_with_nothing_to_do_leaves_no_record(host: Host) -> None:
