@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -29,6 +30,7 @@ __all__ = [
     "digests_link",
     "environment_link",
     "first_broken",
+    "held_otherwise",
     "launcher_fault",
     "observe",
     "pad256",
@@ -132,18 +134,60 @@ def _props_of(told: Response) -> dict[str, Any]:
 
 
 def payload_paths(facts: Mapping[str, Any]) -> list[str]:
-    """The paths of the payload files that an era loads: those that its env names."""
+    """The paths of the GGUF and other payload files that an era loads: those that its env names, in all their parts."""
     named = set(facts["env"].values())
     files = [file["path"] for file in facts["payload"]["files"]]
     shards = [file["path"] for file in facts["payload"]["files"] if file["role"] == "shard"]
-    return [path for path in files if path in named or path in shards]
+    elsewhere = sorted(path for path in named - set(files) if path.startswith("/") and path.endswith(".gguf"))
+    return [
+        *(path for path in files if path in named or path in shards),
+        *(part for path in elsewhere for part in _parts(path) if part not in files),
+    ]
+
+
+def _parts(path: str) -> list[str]:
+    """All files of a split model whose first one is ``path``, as llama.cpp names them; else that file alone."""
+    match = re.fullmatch(r"(.+)-00001-of-([0-9]{5})\.gguf", path)
+    if match is None:
+        return [path]
+    return [f"{match[1]}-{number:05d}-of-{match[2]}.gguf" for number in range(1, int(match[2]) + 1)]
+
+
+def held_otherwise(held: Sequence[_proc.HeldFile], files: Sequence[str]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """What a process holds (has mapped or open) in place of ``files``, by device and inode: a second name of one of
+    them is none, and a name that another file had when it was opened does not help that one.
+
+    Those of ``files`` that were replaced under their names, and in words the GGUF files, and others in the same
+    folders, that are none of them. An engine may close a file, and unmap what a card holds.
+    """
+    mapped, opened = set(), set()
+    for path in files:
+        try:
+            state = os.stat(path)
+            opened.add((state.st_dev, state.st_ino))
+            mapped.add(_proc.mapped_as(path))
+        except FileNotFoundError:
+            continue  # strange_files tells of it
+        except PermissionError:
+            mapped.add((state.st_dev, state.st_ino))  # not ours to read; that of stat is the same but on btrfs, overlay
+    names = {os.path.realpath(path): path for path in files}
+    folders = {os.path.dirname(path) for path in names}
+    replaced, others = set(), {}
+    for file in held:
+        if (file.device, file.inode) in (mapped if file.mapped else opened):
+            continue
+        if file.path in names:
+            replaced.add(names[file.path])
+        elif file.path.endswith(".gguf") or os.path.dirname(file.path) in folders:
+            others[f"{file.path} is in use, and is none of the era's files"] = None
+    return frozenset(replaced), tuple(others)
 
 
 def strange_files(files: Sequence[str], replaced: Collection[str], started: float) -> tuple[str, ...]:
     """Those of ``files`` that are no longer what a process started at ``started`` (seconds since 1970) has read.
 
-    ``replaced`` are the paths under which it has another file mapped. What a card holds whole is mapped no longer: of
-    such a file its time of change tells.
+    ``replaced`` are the paths under which it has another file mapped or open. What a card holds whole is mapped no
+    longer: of such a file its time of change tells.
     """
     found = []
     for path in files:
@@ -222,7 +266,8 @@ def observe(
             )
             build = _build_of(state.main_pid)
             started = time.time() - (time.clock_gettime(time.CLOCK_MONOTONIC) - state.active_since_us / 1e6)
-            strange = strange_files(files, _proc.deleted_mappings(state.main_pid), started) or strange
+            replaced, others = held_otherwise(_proc.held_files(state.main_pid), files)
+            strange = (*strange_files(files, replaced, started), *others) or strange
         except (FileNotFoundError, ProcessLookupError):
             exe = "the main process ended while it was looked at"
     owners = tuple((owner.pid, owner.unit, owner.command) for owner in _proc.listeners(api.port))

@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.dank.llm_fleet.plugins.module_utils import _truth
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc, _truth
 from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
 from ansible_collections.dank.llm_fleet.plugins.module_utils._build_id import build_id
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era
@@ -222,10 +224,10 @@ def looked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, served: Served) -> C
     (tmp_path / "unit").write_text("u")
     (tmp_path / "env").write_text("e")
 
-    def look(pid: int = os.getpid()) -> Observed:
+    def look(pid: int = os.getpid(), files: Sequence[str] = ()) -> Observed:
         monkeypatch.setattr(_truth, "show", lambda _unit: replace(STATE, main_pid=pid))
         api = Api("127.0.0.1", served.port)
-        return _truth.observe(UNIT, str(tmp_path / "unit"), str(tmp_path / "env"), api)
+        return _truth.observe(UNIT, str(tmp_path / "unit"), str(tmp_path / "env"), api, files)
 
     return look
 
@@ -386,6 +388,87 @@ def test_files_that_the_process_has_not_read(tmp_path: Path) -> None:
     )
 
 
+def swap(one: Path, other: Path) -> None:
+    """Two files change their names."""
+    one.rename(one.with_suffix(".aside"))
+    other.rename(one)
+    one.with_suffix(".aside").rename(other)
+
+
+@pytest.mark.parametrize("name", ["wrong.gguf", "wrong.bin", "elsewhere/wrong.gguf"])
+@pytest.mark.parametrize("keep", ["mapped", "open"])
+def test_what_a_process_holds_is_known_by_its_inode_and_not_by_its_name(tmp_path: Path, name: str, keep: str) -> None:
+    model, drafter, wrong = tmp_path / "m.gguf", tmp_path / "d.gguf", tmp_path / name
+    wrong.parent.mkdir(exist_ok=True)
+    for path in (model, drafter, wrong):
+        path.write_bytes(path.name.encode() * 1000)
+
+    def told() -> tuple[frozenset[str], tuple[str, ...]]:
+        return _truth.held_otherwise(_proc.held_files(os.getpid()), [str(model), str(drafter), str(tmp_path / "gone")])
+
+    def hold(stack: ExitStack) -> None:
+        handle = stack.enter_context(model.open("rb"))
+        if keep == "mapped":
+            stack.enter_context(mmap.mmap(handle.fileno(), 0, prot=mmap.PROT_READ))
+
+    assert told() == (frozenset(), ())
+    with ExitStack() as stack:
+        hold(stack)
+        os.link(model, tmp_path / "second-name.gguf")
+        assert told() == (frozenset(), ())
+        (tmp_path / "second-name.gguf").rename(model)  # the same file: nothing happens
+        swap(model, wrong)
+        assert told() == (frozenset(), (f"{wrong} is in use, and is none of the era's files",))
+        swap(model, wrong)
+        assert told() == (frozenset(), ())
+    swap(model, wrong)
+    with ExitStack() as stack:
+        hold(stack)
+        assert told() == (frozenset(), ())  # whether it is the verified one its stamp tells
+        swap(model, wrong)  # as if nothing had been
+        assert told() == (frozenset(), (f"{wrong} is in use, and is none of the era's files",))
+
+
+def test_a_held_file_that_lost_its_name_and_got_it_back(tmp_path: Path) -> None:
+    model, aside = tmp_path / "m.gguf", tmp_path / "m.gguf.replaced-aa"
+    model.write_bytes(b"old")
+    with model.open("rb") as handle, mmap.mmap(handle.fileno(), 0, prot=mmap.PROT_READ):
+        os.link(model, aside)
+        (tmp_path / "new").write_bytes(b"new")
+        (tmp_path / "new").rename(model)
+        files = _proc.held_files(os.getpid())
+        assert _truth.held_otherwise(files, [str(model)]) == (frozenset({str(model)}), ())
+        aside.rename(model)
+        assert _truth.held_otherwise(_proc.held_files(os.getpid()), [str(model)]) == (frozenset(), ())
+
+
+def test_a_file_that_may_not_be_read_is_known_by_its_stat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tmp_path / "m.gguf"
+    model.write_bytes(b"x")
+
+    def denied(_path: str) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(_proc, "mapped_as", denied)
+    state = model.stat()
+    ours = _proc.HeldFile(str(model), state.st_dev, state.st_ino, True)
+    assert _truth.held_otherwise([ours], [str(model)]) == (frozenset(), ())
+    assert _truth.held_otherwise([replace(ours, inode=1)], [str(model)]) == (frozenset({str(model)}), ())
+
+
+def test_what_the_main_process_holds_is_looked_at(
+    looked: Callable[..., Observed], tmp_path: Path, served: Served
+) -> None:
+    model = tmp_path / "m.gguf"
+    model.write_bytes(b"x")
+    os.utime(model, (100, 100))
+    assert looked(files=[str(model)]).strange_files == ()
+    with (tmp_path / "n.gguf").open("wb"):
+        assert looked(files=[str(model)]).strange_files == (
+            f"{tmp_path}/n.gguf is in use, and is none of the era's files",
+        )
+
+
 def test_the_payload_files_that_an_era_loads() -> None:
     files = [
         {"path": "/m/m-00001-of-00002.gguf", "role": "shard"},
@@ -396,3 +479,6 @@ def test_the_payload_files_that_an_era_loads() -> None:
     env = {"MODEL_FILE": files[0]["path"], "MMPROJ_FILE": files[2]["path"], "LORA_FILE": ""}
     told = _truth.payload_paths({"env": env, "payload": {"files": files}})
     assert told == [file["path"] for file in files[:3]]
+    env |= {"SPEC_DRAFT_MODEL": "/d/d-00001-of-00002.gguf", "LORA_FILE": "/l/a.gguf", "ALIAS": "m.gguf"}
+    told = _truth.payload_paths({"env": env, "payload": {"files": files}})
+    assert told[3:] == ["/d/d-00001-of-00002.gguf", "/d/d-00002-of-00002.gguf", "/l/a.gguf"]
