@@ -31,6 +31,7 @@ __all__ = [
     "environment_link",
     "first_broken",
     "held_otherwise",
+    "keys_set_by",
     "launcher_fault",
     "observe",
     "pad256",
@@ -38,9 +39,17 @@ __all__ = [
     "require",
     "stamped_digests",
     "strange_files",
+    "stray_link",
     "unit_links",
     "unproven_files",
 ]
+
+_OF_THE_UNIT = (ERA_VARIABLE, "LLM_FLEET_ENV_FILE")
+# Of the loader, the engines, the libraries of the cards and their compilers, and our launchers.
+_FAMILIES = tuple(
+    "LD_ GGML_ LLAMA_ CUDA_ HIP_ HIPBLASLT_ HSA_ ROCR_ ROCBLAS_ TENSILE_ GPU_ AMD_ NVIDIA_ VK_ OMP_ R9V_ "
+    "LLM_FLEET_".split()
+)
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,7 @@ class Observed:
     drop_ins: tuple[str, ...] = ()
     launcher_fault: str = ""
     digests: Mapping[str, str] = field(default_factory=dict)  # of payload files, by their stamps
+    drop_in_keys: frozenset[str] = frozenset()  # of the environment, that the drop-ins set
 
 
 def pad256(n: int) -> int:
@@ -172,7 +182,8 @@ def held_otherwise(held: Sequence[_proc.HeldFile], files: Sequence[str]) -> tupl
             mapped.add((state.st_dev, state.st_ino))  # not ours to read; that of stat is the same but on btrfs, overlay
     names = {os.path.realpath(path): path for path in files}
     folders = {os.path.dirname(path) for path in names}
-    replaced, others = set(), {}
+    replaced: set[str] = set()
+    others: dict[str, None] = {}
     for file in held:
         if (file.device, file.inode) in (mapped if file.mapped else opened):
             continue
@@ -279,6 +290,7 @@ def observe(
         if answer.status == 200:
             told = api.get("/props")
             props = _props_of(told)
+    there = drop_ins_of(unit, state)
     return Observed(
         state,
         _text_of(unit_path),
@@ -291,9 +303,10 @@ def observe(
         props,
         strange,
         build,
-        tuple(drop_ins_of(unit, state)),
+        tuple(there),
         launcher_fault(*launcher) if launcher is not None else "",
         stamped_digests(files, stamp_dir) if stamp_dir else {},
+        frozenset(key for path in there for key in keys_set_by(_text_of(path) or "")),
     )
 
 
@@ -332,6 +345,37 @@ def environment_link(era: Era, seen: Observed) -> Link:
     return _keys_link("environment", {**env, ERA_VARIABLE: era.blueprint.digest}, found, again)
 
 
+def keys_set_by(unit_text: str) -> set[str]:
+    """The names that a unit's or a drop-in's text sets in the environment: Environment=, PassEnvironment= and the
+    lines of each EnvironmentFile= that is there."""
+    found: set[str] = set()
+    for line in unit_text.splitlines():
+        setting, _, value = line.partition("=")
+        if setting == "Environment":
+            found |= {word.strip("\"'").partition("=")[0] for word in value.split()}
+        elif setting == "PassEnvironment":
+            found |= set(value.split())
+        elif setting == "EnvironmentFile":
+            lines = (read_optional(value.removeprefix("-")) or b"").decode("utf-8", "surrogateescape").splitlines()
+            found |= {line.partition("=")[0].strip() for line in lines if "=" in line}
+    return found
+
+
+def stray_link(era: Era, seen: Observed) -> Link:
+    """The main process has no variable that changes what a server does but those of the env file, the unit and its
+    drop-ins. The names alone are told: a value may be a secret."""
+    known = {*era.blueprint.facts["env"], *keys_set_by(era.blueprint.unit_text), *seen.drop_in_keys, *_OF_THE_UNIT}
+    strays = sorted(key for key in seen.environ if key.startswith(_FAMILIES) and key not in known)
+    return Link(
+        "environment from elsewhere",
+        [],
+        strays,
+        "It is from systemd's own environment: see systemctl show-environment (unset-environment takes it out), "
+        "DefaultEnvironment= in /etc/systemd/system.conf and its .d; then restart the unit. What is wanted stands in "
+        "a declared drop-in",
+    )
+
+
 def digests_link(era: Era, seen: Observed) -> Link:
     """The payload files that were verified are those that the era was proven with, by the beginning that both know."""
     files = era.blueprint.facts["payload"]["files"]
@@ -365,6 +409,7 @@ def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequenc
         *([Link("build id", build, seen.build_id, again)] if build else []),
         Link("arguments", list(facts["argv"]), list(seen.argv), again),
         environment_link(era, seen),
+        stray_link(era, seen),
         Link("strangers on the port", [], strangers, "Stop that process by its id; it is not this endpoint's"),
         Link(
             "main process listens",

@@ -114,6 +114,9 @@ BROKEN: list[tuple[str, Callable[[Observed], Observed], Any]] = [
     ("environment", environ_with(LLM_FLEET_ERA="older"), None),
     ("environment", environ_with(CTX_SIZE="1024"), None),
     ("environment", environ_with(ALIAS=None), None),
+    ("environment from elsewhere", environ_with(LD_PRELOAD="/x.so", OMP_NUM_THREADS="1"), None),
+    ("environment from elsewhere", environ_with(GGML_CUDA_FORCE_MMQ="1"), ["GGML_CUDA_FORCE_MMQ"]),
+    ("environment from elsewhere", environ_with(LLM_FLEET_DRY_RUN="0"), ["LLM_FLEET_DRY_RUN"]),
     (
         "strangers on the port",
         seen_with(owners=((42, UNIT, "llama-server"), (77, "", "nc -l"))),
@@ -176,6 +179,41 @@ def test_another_build_at_the_same_path_is_broken(era: Era) -> None:
 
 def test_every_link_has_a_case(era: Era) -> None:
     assert {name for name, _change, _found in BROKEN} == {link.name for link in links_of(era, healthy(era))}
+
+
+def test_the_environment_may_have_what_was_declared(era: Era) -> None:
+    unit = era.blueprint.unit_text + "Environment=CUDA_CACHE_PATH=/var/cache\n"
+    plan = replace(era.blueprint, unit_text=unit)
+    change = environ_with(CUDA_CACHE_PATH="/var/cache", HSA_OVERRIDE_GFX_VERSION="12.0.1", LLM_FLEET_ENV_FILE="/e")
+    seen = replace(change(healthy(era)), unit_text=unit)
+    broken = first_broken(links_of(replace(era, blueprint=plan), seen))
+    assert broken is not None
+    assert (broken.name, broken.found) == ("environment from elsewhere", ["HSA_OVERRIDE_GFX_VERSION"])
+    seen = replace(seen, drop_in_keys=frozenset({"HSA_OVERRIDE_GFX_VERSION"}))
+    assert first_broken(links_of(replace(era, blueprint=plan), seen)) is None
+
+
+def test_the_keys_that_a_unit_sets(tmp_path: Path) -> None:
+    (tmp_path / "env").write_text("# no\nHSA_A=1\n LD_B = x\n")
+    text = f"""\
+[Service]
+Environment=A=1 "B=two words" 'C=x'
+Environment=
+#Environment=NO=1
+PassEnvironment=D E
+EnvironmentFile={tmp_path}/env
+EnvironmentFile=-{tmp_path}/none
+ExecStart=/usr/bin/env F=1
+"""
+    assert _truth.keys_set_by(text) - {"words", ""} == {"A", "B", "C", "D", "E", "HSA_A", "LD_B"}
+
+
+def test_the_keys_of_drop_ins_are_seen(
+    looked: Callable[..., Observed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gpu.conf").write_text("[Service]\nEnvironment=HSA_X=1\n")
+    monkeypatch.setattr(_truth, "drop_ins_of", lambda _unit, _state: [str(tmp_path / "gpu.conf"), "/none.conf"])
+    assert looked().drop_in_keys == {"HSA_X"}
 
 
 def test_the_environment_shows_what_differs(era: Era) -> None:
