@@ -7,7 +7,8 @@
 set -euo pipefail
 
 cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/.."
-export LLM_FLEET_CACHE=${LLM_FLEET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/llm-fleet}
+# shellcheck source-path=SCRIPTDIR source=cache.sh
+source tools/cache.sh
 export PATH="$PWD/.venv/bin:$PATH"
 sources=$LLM_FLEET_CACHE/sources
 

@@ -153,7 +153,8 @@ def faults_page() -> str:
             gate = f"`{each['link']}`" if "link" in each else each.get("gate") or f"({each['by']})"
             says = ", ".join(f"`{words}`" for words in each["says"])
             then = _THEN[each["then"]].format_map(each)
-            told.append([each["fault"], gate, says, then, f"{seconds[each['id']]:.1f}"])
+            took = seconds[each["id"]]
+            told.append([each["fault"], gate, says, then, "not measured yet" if took is None else f"{took:.1f}"])
         column = "Link of truth" if chosen is links else "Gate"
         return table(("Fault", column, "The message has", "What serves then", "Seconds"), told)
 

@@ -90,17 +90,32 @@ def gate_port(units: Collection[str], port: int, leaving: Collection[str] = (), 
         )
 
 
-def gate_drop_ins(unit: str, state: _systemd.UnitState, declared: list[str]) -> None:
-    """Refuse an undeclared drop-in before anything is touched: it would override what is deployed."""
+def gate_drop_ins(
+    unit: str, state: _systemd.UnitState, declared: list[str], proven: Mapping[str, str] | None = None
+) -> None:
+    """Refuse an undeclared drop-in before anything is touched: it would override what is deployed.
+
+    ``proven`` are the digests of the declared ones' texts in the era that will be started (see ``text_digests``).
+    """
     strange = sorted(set(_systemd.drop_ins_of(unit, state)) - set(declared))
     if strange:
         raise FleetError(
             f"unit {unit} has a drop-in that nobody declared",
             expected=", ".join(declared) or "no drop-in",
             found=", ".join(strange),
-            remedy="Move it away, or declare it under the endpoint's drop_ins",
+            remedy="Move it away; or, if it is wanted (a distribution may have some in service.d, for all services), "
+            f"declare it: llm_endpoints.{unit.removesuffix('.service')}.drop_ins: [{', '.join(strange)}]",
             gate="drop-ins",
         )
+    for path, digest in _systemd.text_digests(proven or {}).items():
+        if digest != (proven or {})[path]:
+            raise FleetError(
+                f"drop-in {path} of {unit} is not the text that the era was proven with",
+                expected=f"sha256 {(proven or {})[path]}",
+                found=digest if " " in digest else f"sha256 {digest}",
+                remedy="Put its old text back; or deploy what the inventory declares, which takes the new one",
+                gate="drop-ins",
+            )
 
 
 def gate_foreign(paths: Paths, staged: Mapping[str, Collection[str]], freed: Collection[str] = ()) -> None:

@@ -30,6 +30,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._own_files import o
 from ansible_collections.dank.llm_fleet.plugins.module_utils._retire import retire, undo
 from ansible_collections.dank.llm_fleet.plugins.module_utils._retire_plan import RetireSpec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
+from ansible_collections.dank.llm_fleet.plugins.module_utils._way_back import as_found
 
 __all__ = ["Done", "Job", "carry_out", "go_back"]
 
@@ -186,6 +187,7 @@ def _served_before(job: Job, fault: FleetError) -> str:
     if current is not None:
         job.say(f"back to era {current.id}")
         try:
+            current, differs = as_found(current, job.paths.unit, job.target.facts["drop_ins"])
             back = _own_files(current, job.paths, (), _patience_s(job))
             cut_over(current.blueprint, job.paths, job.say, Gates(), timeout_s=_patience_s(job))
             # It is certified: what it can do was seen.
@@ -196,7 +198,7 @@ def _served_before(job: Job, fault: FleetError) -> str:
                 remedy="The endpoint is down; mend what the second message names and run site.yml again",
                 went_back_to=None,
             ) from second
-        return f"era {current.id}, which serves again{back}"
+        return f"era {current.id}, which serves again{differs}{back}"
     try:
         if job.current is None:
             job.say("the first deploy failed: the unit is taken away again")
@@ -237,6 +239,7 @@ def _stand_up(rival: Paths, job: Job, fault: FleetError) -> str:
             _systemd.enable(rival.unit)
             _systemd.start(rival.unit, timeout_s=300)
             return f"{rival.unit} (started, not proven: it has no era)"
+        era, differs = as_found(era, rival.unit)
         facts = era.blueprint.facts
         patience_s = int(facts["deadline_s"]) + int(facts["timeout_stop_s"]) + 60
         back = _own_files(era, rival, [job.paths], patience_s)
@@ -248,4 +251,4 @@ def _stand_up(rival: Paths, job: Job, fault: FleetError) -> str:
             remedy=f"Both are down; mend what the second message names, then run systemctl start {rival.unit}",
             went_back_to=None,
         ) from second
-    return f"{rival.endpoint} in era {era.id}{back}"
+    return f"{rival.endpoint} in era {era.id}{differs}{back}"

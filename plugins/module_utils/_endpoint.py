@@ -284,7 +284,7 @@ def _gates_before(
             gate_foreign(paths, job.store.staged(), frees(retirement, paths))
         gate_shadow(paths, state, leaving_units(retirement))
     with gates.gate("drop-ins"):
-        gate_drop_ins(paths.unit, state, facts["drop_ins"])
+        gate_drop_ins(paths.unit, state, facts["drop_ins"], facts.get("drop_in_digests"))
     with gates.gate("port"):
         units = [paths.unit, *(rival.unit for rival in job.rivals)]
         pids = serving_pids([paths, *job.rivals])

@@ -14,7 +14,15 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era, Er
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import ERA_VARIABLE
 
-__all__ = ["changes", "history", "model_file", "prune", "referenced_files", "referenced_runtimes"]
+__all__ = [
+    "changes",
+    "history",
+    "model_file",
+    "prune",
+    "referenced_digests",
+    "referenced_files",
+    "referenced_runtimes",
+]
 
 
 def history(store: EraStore) -> list[dict[str, Any]]:
@@ -154,6 +162,22 @@ def referenced_files(state_dir: str) -> set[str]:
         paths.update(file["path"] for file in facts["payload"]["files"])
         paths.update(value for value in facts["env"].values() if value.startswith("/"))
     return paths
+
+
+def referenced_digests(state_dir: str) -> dict[str, set[str]]:
+    """``{path: sha256}`` of the payload files that the eras on the host need, each digest in full or its beginning.
+
+    It is the empty beginning where an era does not say which bytes it needs of a path.
+    """
+    digests: dict[str, set[str]] = {}
+    for era in _all_eras(state_dir):
+        facts = era.blueprint.facts
+        named = {file["path"]: str(file["sha256"] or "") for file in facts["payload"]["files"]}
+        for path in (value for value in facts["env"].values() if value.startswith("/")):
+            named.setdefault(path, "")
+        for path, digest in named.items():
+            digests.setdefault(path, set()).add(digest)
+    return digests
 
 
 def referenced_runtimes(state_dir: str) -> set[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_declare import CAPABILITIES
+from ansible_collections.dank.llm_fleet.plugins.module_utils._unknown import UNKNOWN
 
 __all__ = [
     "ACCEPTANCE",
@@ -40,7 +41,6 @@ __all__ = [
     "source_fields",
 ]
 
-UNKNOWN = "unknown"
 _HEX64 = re.compile(r"[0-9a-fA-F]{64}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PREFIX = re.compile(r"[0-9a-fA-F]{8,63}")

@@ -99,6 +99,7 @@ def _observe_file(spec: PayloadSpec, file: FileSpec) -> FileFacts:
         uid=state.st_uid,
         gid=state.st_gid,
         digest=stamp.sha256 if stamp and stamp.identity == identity else None,
+        split=stamp.split if stamp and stamp.identity == identity else None,
         stamped=stamp is not None,
         age_s=time.time() - stamp.verified_at if stamp else 0.0,
     )
@@ -117,7 +118,7 @@ def check_room(spec: PayloadSpec, facts: Mapping[str, FileFacts], steps: Sequenc
             f"payload {spec.name}: the file system of {spec.dir} is too small",
             expected=f"{need} bytes free for {len(missing)} missing files",
             found=f"{free} bytes, {need - free} too few",
-            remedy="Free space there (*.rejected-* and *.replaced-* files may go), or set another dir",
+            remedy="Free space there (*.rejected-* files may go), or set another dir",
             files=[file.name for file in missing],
         )
     if system.f_files and system.f_favail < 4 * len(missing):

@@ -10,10 +10,9 @@ from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._meter import Meter
-from ansible_collections.dank.llm_fleet.plugins.module_utils._payload import Done, examine, result_of
+from ansible_collections.dank.llm_fleet.plugins.module_utils._payload import Done, examine, hold_headers, result_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_facts import observe, owner_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_plan import FileFacts, PayloadSpec, Step, plan
-from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_set import check_headers
 from ansible_collections.dank.llm_fleet.plugins.module_utils._progress import Progress
 
 __all__ = ["verified"]
@@ -57,6 +56,6 @@ def verified(spec: PayloadSpec, *, progress: Progress, plan_only: bool = False) 
             remedy="site.yml fetches them anew; playbooks/verify.yml tells whether what serves read the wrong bytes",
             lies=lies,
         )
-    check_headers(spec.dir, [file.name for file in spec.files])
+    hold_headers(spec, facts, steps, deep=True)
     warnings += [f"{spec.path(step.file)}: mode or owner is not as declared" for step in steps if step.mend]
     return result_of(spec, facts, steps, done, owner) | quiet | {"work": work}

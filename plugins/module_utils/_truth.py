@@ -19,7 +19,12 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._build_id import bu
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era, sha256_text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_optional
-from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import UnitState, drop_ins_of, show
+from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import (
+    UnitState,
+    drop_ins_of,
+    show,
+    text_digests,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import ERA_VARIABLE
 from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, read_stamp
 
@@ -92,6 +97,7 @@ class Observed:
     build_id: str | None = None  # of the running program
     drop_ins: tuple[str, ...] = ()
     launcher_fault: str = ""
+    drop_in_digests: Mapping[str, str] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)  # of payload files, by their stamps
     drop_in_keys: frozenset[str] = frozenset()  # of the environment, that the drop-ins set
 
@@ -290,7 +296,7 @@ def observe(
         if answer.status == 200:
             told = api.get("/props")
             props = _props_of(told)
-    there = drop_ins_of(unit, state)
+    drop_ins = tuple(drop_ins_of(unit, state))
     return Observed(
         state,
         _text_of(unit_path),
@@ -303,10 +309,11 @@ def observe(
         props,
         strange,
         build,
-        tuple(there),
+        drop_ins,
         launcher_fault(*launcher) if launcher is not None else "",
+        text_digests(drop_ins),
         stamped_digests(files, stamp_dir) if stamp_dir else {},
-        frozenset(key for path in there for key in keys_set_by(_text_of(path) or "")),
+        frozenset(key for path in drop_ins for key in keys_set_by(_text_of(path) or "")),
     )
 
 
@@ -320,6 +327,9 @@ def _build_of(pid: int) -> str | None:
 def unit_links(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequence[str] = ()) -> list[Link]:
     """The links of every engine's chain up to the process: the unit is the deployed one, and runs."""
     again = "Run site.yml: it puts the era's files back and restarts the unit"
+    texts: Mapping[str, str] = era.blueprint.facts.get("drop_in_digests", {})  # eras of older versions have none
+    found = {path: seen.drop_in_digests.get(path, "no such file") for path in texts}
+    changed = "Put its old text back, or run site.yml, which deploys with the new one"
     return [
         _file_link("unit file", era.blueprint.unit_text, seen.unit_text, again),
         _file_link("env file", era.blueprint.env_text, seen.env_text, again),
@@ -331,6 +341,7 @@ def unit_links(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Se
             sorted(seen.drop_ins),
             "Move the undeclared drop-in away (it overrides what was deployed), then run site.yml",
         ),
+        *([_keys_link("drop-in texts", texts, found, changed)] if texts else []),
         Link("pending reload", False, seen.unit.need_daemon_reload, again),
         Link("enabled", "enabled", seen.unit.unit_file_state, again),
         Link("unit state", "active (running)", seen.unit.words, f"See journalctl -u {unit}; then run site.yml"),

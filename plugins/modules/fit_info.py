@@ -175,6 +175,7 @@ options:
     description:
       - Figures of boots. Those of this very runtime, payload, shape, set of files and cards stand in the place of the
         prediction's; no others do.
+      - Beside O(model) they are of the settings asked, so that an entry names no C(env), C(runtime) or C(payload).
     type: list
     elements: dict
     default: []

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
@@ -145,6 +146,22 @@ def test_drop_ins(there: tuple[str, ...], declared: list[str], strange: str | No
     with pytest.raises(FleetError) as caught:
         _cutover.gate_drop_ins("chat.service", state, declared)
     assert caught.value.found == strange
+    assert f"llm_endpoints.chat.drop_ins: [{strange}]" in str(caught.value.remedy)
+
+
+@pytest.mark.parametrize(("text", "refused"), [("a", False), ("b", True), (None, True)])
+def test_a_drop_in_that_is_not_the_one_that_was_proven(tmp_path: Path, text: str | None, refused: bool) -> None:
+    path = tmp_path / "limit.conf"
+    if text is not None:
+        path.write_text(text)
+    state = replace(STATE, drop_in_paths=(str(path),))
+    proven = {str(path): hashlib.sha256(b"a").hexdigest()}
+    if not refused:
+        _cutover.gate_drop_ins("chat.service", state, [str(path)], proven)
+        return
+    with pytest.raises(FleetError, match="is not the text that the era was proven with") as caught:
+        _cutover.gate_drop_ins("chat.service", state, [str(path)], proven)
+    assert (caught.value.expected, caught.value.facts["gate"]) == (f"sha256 {proven[str(path)]}", "drop-ins")
 
 
 @pytest.mark.parametrize(

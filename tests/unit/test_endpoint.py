@@ -14,14 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.dank.llm_fleet.plugins.module_utils import _deploy, _endpoint, _endpoint_look, _systemd
+from ansible_collections.dank.llm_fleet.plugins.module_utils import (
+    _deploy,
+    _endpoint,
+    _endpoint_look,
+    _endpoint_memory,
+    _systemd,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._certificate import expired
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import Proof
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint import Asked, converge
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import look, require_truth, settling_s
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_plan import Plan, decide
-from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, EraStore
+from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, EraStore, sha256_text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import file_lock
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import Foretold
@@ -107,6 +113,8 @@ class Host:
         )
         self.tag = "one"
         self.expired: list[Any] = []
+        self.proven: list[Era] = []
+        self.facts: dict[str, Any] = {}
         self.verdicts = [Verdict("chat", "pass", "answered")]
         self.fits: list[tuple[str | None, int | None]] = []
         (tmp_path / "m.gguf").write_text("")
@@ -118,6 +126,7 @@ class Host:
             assert expired in (None, ())
             assert fresh
             self.expired.append(expired)
+            self.proven.append(era)
             if tag in self.faults:
                 raise self.faults[tag]
             return Proof([Link("slots", 2, 2)], self.verdicts, time.monotonic())
@@ -151,7 +160,9 @@ class Host:
             return time.monotonic()
 
         for name, value in {
-            "draw": lambda _declared, _paths, rung: self.make(f"{self.tag}-{rung}" if rung else self.tag, rung=rung),
+            "draw": lambda _declared, _paths, rung: self.make(
+                f"{self.tag}-{rung}" if rung else self.tag, **{"rung": rung, **self.facts}
+            ),
             "gate_fit": self.fit,
             "find_runtime": lambda _prefix, _name: self.runtime,
             "truth_of": lambda _era, _paths: (self.links, "HTTP 200"),
@@ -175,7 +186,7 @@ class Host:
         self.standing: set[str] = set()
         self.ever: list[str] = []
         monkeypatch.setattr(_systemd, "stop_and_disable", lambda unit, **_kw: self.done.append(f"disable {unit}"))
-        monkeypatch.setattr(_endpoint_look._proc, "resident_bytes", lambda _pid: 3 * 2**20)
+        monkeypatch.setattr(_endpoint_memory._proc, "resident_bytes", lambda _pid: 3 * 2**20)
 
     def show(self, unit: str) -> _systemd.UnitState:
         ours = self.state.fragment_path.startswith(self.paths.units)
@@ -612,6 +623,29 @@ def test_a_failed_proof_goes_back_to_the_last_era(host: Host, fault: Exception) 
     assert states == {"certified", "failed"}
 
 
+def test_the_way_back_bears_drop_ins_that_were_declared_and_changed_since(host: Host, tmp_path: Path) -> None:
+    kept, new = tmp_path / "kept.conf", tmp_path / "new.conf"
+    kept.write_text("[Service]\n")
+    host.facts = {"drop_ins": [str(kept)], "drop_in_digests": {str(kept): sha256_text("[Service]\n")}}
+    host.state = replace(host.state, drop_in_paths=(str(kept),))
+    host.run()
+    one = host.store.current()
+    assert one is not None
+    kept.write_text("[Unit]\n")
+    texts = {str(kept): sha256_text("[Unit]\n"), str(new): "no such file"}
+    host.tag, host.facts = "two", {"drop_ins": list(texts), "drop_in_digests": texts}
+    host.state = replace(host.state, drop_in_paths=(str(kept), str(new)))
+    host.faults["two"] = FleetError("no answer")
+    with pytest.raises(FleetError, match="no answer") as caught:
+        host.run()
+    assert caught.value.facts["went_back_to"] == (
+        f"era {one.id}, which serves again; of its drop-ins {kept}, {new} are not as it was proven"
+    )
+    facts = host.proven[-1].blueprint.facts
+    assert (facts["env"]["TAG"], facts["drop_ins"], facts["drop_in_digests"]) == ("one", [str(kept), str(new)], {})
+    assert host.store.current() == one  # the record stays as it was proven
+
+
 def test_a_card_that_is_too_full_goes_back_too(host: Host) -> None:
     host.run()
     host.tag = "two"
@@ -779,6 +813,8 @@ def test_row_of_a_running_endpoint(host: Host) -> None:
         "port": 18080,
         "alias": "chat",
         "memory_mib": 3.0,
+        "cards_mib": None,
+        "memory_fault": None,
         "health": "HTTP 200",
         "era": era.id,
         "pinned": None,

@@ -290,6 +290,13 @@ def test_what_eras_refer_to(tmp_path: Path, blueprint: Make) -> None:
         "/opt/rt/bin/llama-server",
     }
     assert _era_history.referenced_runtimes(str(state)) == {"/opt/rt", "/opt/x"}
+    told = _era_history.referenced_digests(str(state))
+    assert told == {
+        "/m/a.gguf": {"a" * 64},
+        "/m/b.gguf": {""},
+        "/models/m.gguf": {""},
+        "/opt/rt/bin/llama-server": {""},
+    }
 
 
 def test_what_a_damaged_era_needs_is_not_guessed(store: EraStore, blueprint: Make) -> None:
@@ -298,7 +305,7 @@ def test_what_a_damaged_era_needs_is_not_guessed(store: EraStore, blueprint: Mak
     meta = json.loads(path.read_text())
     meta["facts"]["payload"]["files"] = FILES
     path.write_text(json.dumps(meta))
-    for question in (_era_history.referenced_files, _era_history.referenced_runtimes):
+    for question in (_era_history.referenced_files, _era_history.referenced_digests, _era_history.referenced_runtimes):
         with pytest.raises(FleetError, match="is not as it was staged"):
             question(os.path.dirname(store.folder))
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 from dataclasses import replace
 from itertools import pairwise
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf import ArrayInfo
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger import TERMS, CardLedger, Ledger, predict
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_fit import require_fit
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import MIB, Card, Shape
@@ -30,7 +32,7 @@ from goldens import (
     model,
     shape_of,
 )
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 # The zealot page's card and its boot of 2026-10-19; the model's own weights are another's here (Q8_0, not PQ2_0).
@@ -390,6 +392,44 @@ def test_a_drafter_is_no_model() -> None:
     with pytest.raises(FleetError, match="without recurrent states"):
         shape = Shape(ctx_size=4096, spec_type="draft-simple")
         predict(header(LLAMA), shape, drafter=header(NINE), cards=cards(1))
+
+
+# Numbers that no sound header has.
+ABSURD = st.one_of(
+    st.sampled_from([0, 1, -1, 512, 513, 10**6, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**64 - 1, True, 1.5, "x"]),
+    st.just(float("nan")),
+    st.lists(st.sampled_from([0, 1, -1, 2**32, 2**63, True, 1.5, "x"]), max_size=70),
+    st.sampled_from([[1] * 70, [2**60] * 70, [True] * 70, ArrayInfo("u32", 9)]),
+)
+NUMBERS = """block_count context_length embedding_length feed_forward_length
+attention.head_count attention.head_count_kv attention.key_length attention.value_length
+attention.key_length_swa attention.value_length_swa vocab_size
+attention.sliding_window attention.sliding_window_pattern attention.recurrent_layers full_attention_interval
+ssm.conv_kernel ssm.inner_size ssm.state_size ssm.group_count nextn_predict_layers expert_count target_layers""".split()
+
+
+@settings(max_examples=400, derandomize=True, database=None, deadline=5000)
+@given(
+    name=st.sampled_from(["llama", "gemma2", "gemma3", "qwen35", "dflash"]),
+    values=st.dictionaries(st.sampled_from(NUMBERS), ABSURD, min_size=1, max_size=2),
+    bare=st.booleans(),
+    spec=st.sampled_from([None, "draft-mtp"]),
+)
+def test_absurd_numbers_are_counted_or_refused(name: str, values: dict[str, Any], bare: bool, spec: str | None) -> None:
+    whole = {
+        "gemma3": made("gemma3", attention__sliding_window=512),
+        "dflash": drafter(2048),
+        "qwen35": header(NINE),
+    }.get(name, made(name))
+    metadata = {**whole.metadata, **{f"{name}.{key}": value for key, value in values.items()}}
+    absurd = replace(whole, metadata=metadata, tensors=() if bare else whole.tensors)
+    shape = Shape(ctx_size=4096, parallel=2, tensor_split=(1, 1))
+    if name == "dflash":
+        model, armed, beside = header(LLAMA), "draft-dflash", absurd
+    else:
+        model, armed, beside = absurd, spec if name == "qwen35" else None, None
+    with contextlib.suppress(FleetError):
+        assert predict(model, replace(shape, spec_type=armed), drafter=beside, cards=cards(2)).room_mib < 81920
 
 
 # Properties.

@@ -188,6 +188,18 @@ def test_hybrids() -> None:
         ("llama", {"block_count": 0}, "block_count"),
         ("llama", {"block_count": None}, "block_count"),
         ("llama", {"block_count": "4"}, "block_count"),
+        # The engine asserts at most 512 layers, and keeps every number in 32 bits.
+        ("llama", {"block_count": 513}, r"llama\.block_count in .*expected a whole number from 1 to 512; found 513"),
+        ("llama", {"block_count": 2**31}, "from 1 to 512"),
+        ("qwen35", {"nextn_predict_layers": 5}, "nextn_predict_layers"),
+        ("qwen35", {"nextn_predict_layers": 2**32}, "nextn_predict_layers.*to 4294967295"),
+        ("llama", {"embedding_length": 2**32}, "embedding_length.*to 4294967295"),
+        ("llama", {"feed_forward_length": [1, 2**32, 1, 1]}, "feed_forward_length.*to 4294967295"),
+        ("llama", {"attention__head_count": [4, 0, 4, 2**63]}, "head_count.*to 4294967295"),
+        ("llama", {"attention__head_count_kv": 2**40}, "head_count_kv.*to 4294967295"),
+        ("llama", {"attention__key_length": 2**64 - 1}, "key_length.*to 4294967295"),
+        ("llama", {"context_length": 2**64 - 1}, "context_length.*to 4294967295"),
+        ("dflash", {"vocab_size": 2**32}, "vocab_size.*to 4294967295"),
         ("llama", {"attention__head_count": 0}, "head_count"),
         ("llama", {"attention__head_count_kv": [1, 2]}, "4 layers"),
         ("llama", {"attention__head_count_kv": [1, 2, -1, 2]}, "whole numbers"),
@@ -200,8 +212,15 @@ def test_hybrids() -> None:
     ],
 )
 def test_headers_that_are_refused(architecture: str, keys: dict[str, Any], match: str) -> None:
+    model = made(architecture, **keys)
+    if "vocab_size" in keys:  # which is asked only where no embedding tells it
+        model = replace(model, tensors=())
     with pytest.raises(FleetError, match=match):
-        facts(made(architecture, **keys))
+        facts(model)
+
+
+def test_as_many_layers_as_the_engine_takes() -> None:
+    assert facts(made(layers=512)).layers_all == 512
 
 
 @pytest.mark.parametrize(("architecture", "windowed"), [("gemma2", 2), ("gemma3", 0), ("gemma", 0), ("qwen2", 0)])

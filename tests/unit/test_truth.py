@@ -97,6 +97,37 @@ def props_with(**changes: Any) -> Callable[[Observed], Observed]:
     return lambda seen: replace(seen, props={**seen.props, **changes})
 
 
+def declared_text(blueprint: Callable[..., Blueprint], **digests: str) -> Era:
+    plan = blueprint(drop_ins=["/d/ours.conf"], drop_in_digests={"/d/ours.conf": "a" * 64, **digests})
+    return Era("e1", "/eras/e1", plan, {"state": "certified", "digest": plan.digest})
+
+
+@pytest.mark.parametrize("found", ["b" * 64, "no such file", None])
+def test_the_text_of_a_declared_drop_in_is_the_one_that_was_proven(
+    blueprint: Callable[..., Blueprint], found: str | None
+) -> None:
+    era = declared_text(blueprint)
+    seen = replace(healthy(era), drop_in_digests={"/d/ours.conf": "a" * 64, "/d/other.conf": "c" * 64})
+    assert all(link.ok for link in chain(era, UNIT, UNIT_PATH, seen, ["/d/ours.conf"]))
+    broken = first_broken(
+        chain(
+            era,
+            UNIT,
+            UNIT_PATH,
+            replace(seen, drop_in_digests={"/d/ours.conf": found} if found else {}),
+            ["/d/ours.conf"],
+        )
+    )
+    assert broken is not None
+    assert (broken.name, broken.expected) == ("drop-in texts", {"/d/ours.conf": "a" * 64})
+    assert broken.found == {"/d/ours.conf": found or "no such file"}
+
+
+def test_an_era_of_before_knows_no_text_of_its_drop_ins(era: Era) -> None:
+    links = chain(era, UNIT, UNIT_PATH, healthy(era), ["/d/ours.conf"])
+    assert "drop-in texts" not in [link.name for link in links]
+
+
 BROKEN: list[tuple[str, Callable[[Observed], Observed], Any]] = [
     ("unit file", seen_with(unit_text=None), "no such file"),
     ("env file", seen_with(env_text="CTX_SIZE=1\n"), ["CTX_SIZE=1"]),
