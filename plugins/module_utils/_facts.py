@@ -36,10 +36,10 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import (
     environment_link,
     first_broken,
     observe,
-    payload_paths,
     stray_link,
     unit_links,
 )
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth_files import payload_paths
 
 __all__ = [
     "card_samples",

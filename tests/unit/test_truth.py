@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc, _truth
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc, _truth, _truth_files
 from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
 from ansible_collections.dank.llm_fleet.plugins.module_utils._build_id import build_id
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era
@@ -373,15 +373,15 @@ def test_launcher_fault(tmp_path: Path, content: str | None, mode: int, fault: s
 def test_a_payload_file_that_is_not_the_verified_one_is_told(tmp_path: Path) -> None:
     model, stamps = tmp_path / "m.gguf", str(tmp_path / "stamps")
     model.write_bytes(b"right")
-    assert _truth.unproven_files([str(model)], stamps) == ()  # never verified
+    assert _truth_files.unproven_files([str(model)], stamps) == ()  # never verified
     write_stamp(stamps, str(model), "a" * 64, Identity.of(model.stat()))
     model.chmod(0o600)
-    assert _truth.unproven_files([str(model), str(tmp_path / "gone")], stamps) == ()
+    assert _truth_files.unproven_files([str(model), str(tmp_path / "gone")], stamps) == ()
     before = model.stat()
     (tmp_path / "new").write_bytes(b"wrong")
     os.utime(tmp_path / "new", ns=(before.st_atime_ns, before.st_mtime_ns))
     (tmp_path / "new").rename(model)
-    assert _truth.unproven_files([str(model)], stamps) == (f"{model} is not the file that was verified",)
+    assert _truth_files.unproven_files([str(model)], stamps) == (f"{model} is not the file that was verified",)
 
 
 def test_a_device_with_another_number_after_a_boot_is_no_other_file(tmp_path: Path) -> None:
@@ -390,10 +390,10 @@ def test_a_device_with_another_number_after_a_boot_is_no_other_file(tmp_path: Pa
     now = Identity.of(model.stat())
     moved = replace(now, device=now.device + 1)
     write_stamp(stamps, str(model), "a" * 64, moved)
-    assert _truth.unproven_files([str(model)], stamps) == ()
+    assert _truth_files.unproven_files([str(model)], stamps) == ()
     for other in ({"ctime_ns": 1}, {"inode": 1}, {"bytes": 1}, {"mtime_ns": 1}):
         write_stamp(stamps, str(model), "a" * 64, replace(moved, **other))
-        assert _truth.unproven_files([str(model)], stamps) != (), other
+        assert _truth_files.unproven_files([str(model)], stamps) != (), other
 
 
 def test_without_a_main_process_nobody_is_asked(looked: Callable[[int], Observed], served: Served) -> None:
@@ -450,7 +450,7 @@ def test_files_that_the_process_has_not_read(tmp_path: Path) -> None:
     os.utime(old, (100, 100))
     os.utime(new, (300, 300))
     os.utime(mapped, (100, 100))
-    assert _truth.strange_files([old, new, away, mapped], {mapped}, 200) == (
+    assert _truth_files.strange_files([old, new, away, mapped], {mapped}, 200) == (
         f"{new} was changed since",
         f"{away} is gone",
         f"{mapped} was replaced since",
@@ -473,7 +473,9 @@ def test_what_a_process_holds_is_known_by_its_inode_and_not_by_its_name(tmp_path
         path.write_bytes(path.name.encode() * 1000)
 
     def told() -> tuple[frozenset[str], tuple[str, ...]]:
-        return _truth.held_otherwise(_proc.held_files(os.getpid()), [str(model), str(drafter), str(tmp_path / "gone")])
+        return _truth_files.held_otherwise(
+            _proc.held_files(os.getpid()), [str(model), str(drafter), str(tmp_path / "gone")]
+        )
 
     def hold(stack: ExitStack) -> None:
         handle = stack.enter_context(model.open("rb"))
@@ -506,9 +508,9 @@ def test_a_held_file_that_lost_its_name_and_got_it_back(tmp_path: Path) -> None:
         (tmp_path / "new").write_bytes(b"new")
         (tmp_path / "new").rename(model)
         files = _proc.held_files(os.getpid())
-        assert _truth.held_otherwise(files, [str(model)]) == (frozenset({str(model)}), ())
+        assert _truth_files.held_otherwise(files, [str(model)]) == (frozenset({str(model)}), ())
         aside.rename(model)
-        assert _truth.held_otherwise(_proc.held_files(os.getpid()), [str(model)]) == (frozenset(), ())
+        assert _truth_files.held_otherwise(_proc.held_files(os.getpid()), [str(model)]) == (frozenset(), ())
 
 
 def test_a_file_that_may_not_be_read_is_known_by_its_stat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -521,8 +523,8 @@ def test_a_file_that_may_not_be_read_is_known_by_its_stat(tmp_path: Path, monkey
     monkeypatch.setattr(_proc, "mapped_as", denied)
     state = model.stat()
     ours = _proc.HeldFile(str(model), state.st_dev, state.st_ino, True)
-    assert _truth.held_otherwise([ours], [str(model)]) == (frozenset(), ())
-    assert _truth.held_otherwise([replace(ours, inode=1)], [str(model)]) == (frozenset({str(model)}), ())
+    assert _truth_files.held_otherwise([ours], [str(model)]) == (frozenset(), ())
+    assert _truth_files.held_otherwise([replace(ours, inode=1)], [str(model)]) == (frozenset({str(model)}), ())
 
 
 def test_what_the_main_process_holds_is_looked_at(
@@ -546,8 +548,8 @@ def test_the_payload_files_that_an_era_loads() -> None:
         {"path": "/m/unused.gguf", "role": "lora"},
     ]
     env = {"MODEL_FILE": files[0]["path"], "MMPROJ_FILE": files[2]["path"], "LORA_FILE": ""}
-    told = _truth.payload_paths({"env": env, "payload": {"files": files}})
+    told = _truth_files.payload_paths({"env": env, "payload": {"files": files}})
     assert told == [file["path"] for file in files[:3]]
     env |= {"SPEC_DRAFT_MODEL": "/d/d-00001-of-00002.gguf", "LORA_FILE": "/l/a.gguf", "ALIAS": "m.gguf"}
-    told = _truth.payload_paths({"env": env, "payload": {"files": files}})
+    told = _truth_files.payload_paths({"env": env, "payload": {"files": files}})
     assert told[3:] == ["/d/d-00001-of-00002.gguf", "/d/d-00002-of-00002.gguf", "/l/a.gguf"]
