@@ -243,7 +243,7 @@ def converge(
             store.set_pin(None)
         _tell_who_stands(store, others, declared, asked)
         job.gates.write(store.last_run_path, kind=plan.kind, era=done.era.id, served=True)
-        result["pruned"] = prune(store, declared.keep_eras)
+        result["pruned"] = prune(store, declared.keep_eras, declared.rungs)
     result["endpoint"] = row(
         done.era,
         paths.unit,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era, EraStore
@@ -129,8 +129,9 @@ def _runtime(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
     return f"{told[0]} -> {told[1]}"
 
 
-def prune(store: EraStore, keep: int) -> list[str]:
-    """Remove the oldest eras but the last ``keep``, the current, the previous and the pinned one; the ids that went.
+def prune(store: EraStore, keep: int, rungs: Collection[str] = ()) -> list[str]:
+    """Remove the oldest eras but the last ``keep``, the current, the previous, the pinned one and that which a pin
+    restored, and the last certified one of each of ``rungs`` (the declared ones); the ids that went.
 
     A removal that a killed run began is finished first. The caller holds the store's lock.
     """
@@ -138,12 +139,32 @@ def prune(store: EraStore, keep: int) -> list[str]:
         raise FleetError("how many eras to keep", expected="1 or more", found=keep)
     store.sweep()
     known = store.ids()
-    pinned = (store.pin() or {}).get("era")
-    kept = {*known[-keep:], store.linked_id("current"), store.linked_id("previous"), pinned}
+    pin = store.pin() or {}
+    kept = {
+        *known[-keep:],
+        store.linked_id("current"),
+        store.linked_id("previous"),
+        pin.get("era"),
+        pin.get("restored"),
+    }
+    kept |= _last_of(store, rungs, known)
     gone = [era_id for era_id in known if era_id not in kept]
     for era_id in gone:
         store.remove(era_id)
     return gone
+
+
+def _last_of(store: EraStore, rungs: Collection[str], known: Sequence[str]) -> set[str]:
+    """The last certified era of each rung; one that is damaged is none, for nobody can go back to it."""
+    last: dict[str, str] = {}
+    for era_id in known if rungs else ():
+        try:
+            era = store.load(era_id)
+        except FleetError:
+            continue
+        if era.state == "certified" and era.blueprint.facts["rung"] in rungs:
+            last[era.blueprint.facts["rung"]] = era_id
+    return set(last.values())
 
 
 def _all_eras(state_dir: str) -> Iterator[Era]:

@@ -223,6 +223,17 @@ def test_prune_keeps_the_last_the_linked_and_the_pinned(store: EraStore, bluepri
     assert _era_history.prune(store, 1) == []
 
 
+def test_prune_keeps_what_a_pin_restored_and_the_last_proven_of_each_rung(store: EraStore, blueprint: Make) -> None:
+    rungs = [None, "low", "low", "off", "gone", "off", None, None, None]
+    made = [certified(store, blueprint(str(day), rung=rung), day).id for day, rung in enumerate(rungs)]
+    failed = staged(store, blueprint("x", rung="low"), len(rungs))
+    store.fail(failed, "broke")
+    store.set_pin({"rung": None, "restored": made[0], "era": made[-1]})
+    Path(store.folder, "eras", made[5], "era.json").write_text("{")  # nobody can go back to it
+    assert _era_history.prune(store, 1, ["low", "off", "never"]) == [made[1], made[4], made[5], made[6]]
+    assert store.ids() == [made[0], made[2], made[3], made[7], made[8], failed.id]
+
+
 def test_prune_needs_no_pin_nor_links(store: EraStore, blueprint: Make) -> None:
     made = [staged(store, blueprint(str(day)), day).id for day in range(3)]
     assert _era_history.prune(store, 2) == made[:1]
