@@ -36,9 +36,9 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import (
     Observed,
     launcher_fault,
     observe,
-    payload_paths,
     require,
 )
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth_files import payload_paths
 
 __all__ = [
     "Proof",

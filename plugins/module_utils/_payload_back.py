@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import file_lock
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import fsync_dir
+from ansible_collections.dank.llm_fleet.plugins.module_utils._partial import kept_aside
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_plan import LOCK
 from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import (
     Identity,
@@ -79,10 +79,9 @@ def other_files(facts: Mapping[str, Any], stamp_dir: str, *, thorough: bool = Fa
 
 def _copy_of(path: str, wanted: str) -> str | None:
     """What was kept aside of ``path`` under a digest that begins like ``wanted``."""
-    folder, name = os.path.split(path)
-    mine = re.compile(re.escape(f"{name}.replaced-{wanted[:12]}") + "[0-9a-f]*")
-    names = [entry for entry in os.listdir(folder) if mine.fullmatch(entry)]
-    return os.path.join(folder, names[0]) if len(names) == 1 else None
+    start = f"{path}.replaced-{wanted[:12]}"
+    copies = [copy for copy in kept_aside(path, "replaced") if copy.startswith(start)]
+    return copies[0] if len(copies) == 1 else None
 
 
 def put_back(facts: Mapping[str, Any], stamp_dir: str) -> list[str]:

@@ -18,7 +18,13 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import Flee
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_container import argument_link, mount_link
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_podman import Container, Podman, processes
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_state import faults_of, read_state
-from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, Observed, environment_link, unit_links
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import (
+    Link,
+    Observed,
+    environment_link,
+    stray_link,
+    unit_links,
+)
 
 __all__ = ["Inside", "chain", "inside", "kin_of", "look_inside"]
 
@@ -118,6 +124,7 @@ def chain(
     links = [
         *unit_links(era, unit, unit_path, seen, drop_ins),
         environment_link(era, seen),
+        stray_link(era, seen),
         Link("container", "running", box.status if box is not None else "no container of that name", logs),
         # A container that is older than the start that should have made it is not this start's.
         Link("container is of this start", True, box is not None and within.age_s <= uptime + 5, again),

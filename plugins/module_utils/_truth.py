@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -24,8 +24,13 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import (
     show,
     text_digests,
 )
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth_files import (
+    held_otherwise,
+    stamped_digests,
+    strange_files,
+    unproven_files,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import ERA_VARIABLE
-from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, read_stamp
 
 __all__ = [
     "Link",
@@ -34,16 +39,21 @@ __all__ = [
     "digests_link",
     "environment_link",
     "first_broken",
+    "keys_set_by",
     "launcher_fault",
     "observe",
     "pad256",
-    "payload_paths",
     "require",
-    "stamped_digests",
-    "strange_files",
+    "stray_link",
     "unit_links",
-    "unproven_files",
 ]
+
+_OF_THE_UNIT = (ERA_VARIABLE, "LLM_FLEET_ENV_FILE")
+# Of the loader, the engines, the libraries of the cards and their compilers, and our launchers.
+_FAMILIES = tuple(
+    "LD_ GGML_ LLAMA_ CUDA_ HIP_ HIPBLASLT_ HSA_ ROCR_ ROCBLAS_ TENSILE_ GPU_ AMD_ NVIDIA_ VK_ OMP_ R9V_ "
+    "LLM_FLEET_".split()
+)
 
 
 @dataclass(frozen=True)
@@ -88,6 +98,7 @@ class Observed:
     launcher_fault: str = ""
     drop_in_digests: Mapping[str, str] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)  # of payload files, by their stamps
+    drop_in_keys: frozenset[str] = frozenset()  # of the environment, that the drop-ins set
 
 
 def pad256(n: int) -> int:
@@ -137,57 +148,6 @@ def _props_of(told: Response) -> dict[str, Any]:
     return props if isinstance(props, dict) else {"error": f"/props answered {str(props)[:200]}"}
 
 
-def payload_paths(facts: Mapping[str, Any]) -> list[str]:
-    """The paths of the payload files that an era loads: those that its env names."""
-    named = set(facts["env"].values())
-    files = [file["path"] for file in facts["payload"]["files"]]
-    shards = [file["path"] for file in facts["payload"]["files"] if file["role"] == "shard"]
-    return [path for path in files if path in named or path in shards]
-
-
-def strange_files(files: Sequence[str], replaced: Collection[str], started: float) -> tuple[str, ...]:
-    """Those of ``files`` that are no longer what a process started at ``started`` (seconds since 1970) has read.
-
-    ``replaced`` are the paths under which it has another file mapped. What a card holds whole is mapped no longer: of
-    such a file its time of change tells.
-    """
-    found = []
-    for path in files:
-        if path in replaced:
-            found.append(f"{path} was replaced since")
-            continue
-        try:
-            changed = os.stat(path).st_mtime
-        except FileNotFoundError:
-            found.append(f"{path} is gone")
-            continue
-        if changed > started:
-            found.append(f"{path} was changed since")
-    return tuple(found)
-
-
-def unproven_files(files: Sequence[str], stamp_dir: str) -> tuple[str, ...]:
-    """Those of ``files`` that are not the file that was verified last under their names; one never verified passes.
-
-    A new ctime alone (a rename, a link, a change of owner) or a new device number alone (a boot, a mount) is the
-    payload's own check's business, which reads such a file again.
-    """
-    found = []
-    for path in files:
-        stamp = read_stamp(stamp_dir, path)
-        if stamp is None or not os.path.exists(path):
-            continue
-        if not stamp.identity.same_content(Identity.of(os.stat(path))):
-            found.append(f"{path} is not the file that was verified")
-    return tuple(found)
-
-
-def stamped_digests(files: Sequence[str], stamp_dir: str) -> dict[str, str]:
-    """``{path: sha256}`` of those of ``files`` that were ever verified."""
-    stamps = {path: read_stamp(stamp_dir, path) for path in files}
-    return {path: stamp.sha256 for path, stamp in stamps.items() if stamp is not None}
-
-
 def launcher_fault(path: str, text: str) -> str:
     """What is wrong with the launcher at ``path``, which must hold ``text`` and be a program; "" if nothing is."""
     data = read_optional(path)
@@ -228,7 +188,8 @@ def observe(
             )
             build = _build_of(state.main_pid)
             started = time.time() - (time.clock_gettime(time.CLOCK_MONOTONIC) - state.active_since_us / 1e6)
-            strange = strange_files(files, _proc.deleted_mappings(state.main_pid), started) or strange
+            replaced, others = held_otherwise(_proc.held_files(state.main_pid), files)
+            strange = (*strange_files(files, replaced, started), *others) or strange
         except (FileNotFoundError, ProcessLookupError):
             exe = "the main process ended while it was looked at"
     owners = tuple((owner.pid, owner.unit, owner.command) for owner in _proc.listeners(api.port))
@@ -257,6 +218,7 @@ def observe(
         launcher_fault(*launcher) if launcher is not None else "",
         text_digests(drop_ins),
         stamped_digests(files, stamp_dir) if stamp_dir else {},
+        frozenset(key for path in drop_ins for key in keys_set_by(_text_of(path) or "")),
     )
 
 
@@ -299,6 +261,37 @@ def environment_link(era: Era, seen: Observed) -> Link:
     return _keys_link("environment", {**env, ERA_VARIABLE: era.blueprint.digest}, found, again)
 
 
+def keys_set_by(unit_text: str) -> set[str]:
+    """The names that a unit's or a drop-in's text sets in the environment: Environment=, PassEnvironment= and the
+    lines of each EnvironmentFile= that is there."""
+    found: set[str] = set()
+    for line in unit_text.splitlines():
+        setting, _, value = line.partition("=")
+        if setting == "Environment":
+            found |= {word.strip("\"'").partition("=")[0] for word in value.split()}
+        elif setting == "PassEnvironment":
+            found |= set(value.split())
+        elif setting == "EnvironmentFile":
+            lines = (read_optional(value.removeprefix("-")) or b"").decode("utf-8", "surrogateescape").splitlines()
+            found |= {line.partition("=")[0].strip() for line in lines if "=" in line}
+    return found
+
+
+def stray_link(era: Era, seen: Observed) -> Link:
+    """The main process has no variable that changes what a server does but those of the env file, the unit and its
+    drop-ins. The names alone are told: a value may be a secret."""
+    known = {*era.blueprint.facts["env"], *keys_set_by(era.blueprint.unit_text), *seen.drop_in_keys, *_OF_THE_UNIT}
+    strays = sorted(key for key in seen.environ if key.startswith(_FAMILIES) and key not in known)
+    return Link(
+        "environment from elsewhere",
+        [],
+        strays,
+        "It is from systemd's own environment: see systemctl show-environment (unset-environment takes it out), "
+        "DefaultEnvironment= in /etc/systemd/system.conf and its .d; then restart the unit. What is wanted stands in "
+        "a declared drop-in",
+    )
+
+
 def digests_link(era: Era, seen: Observed) -> Link:
     """The payload files that were verified are those that the era was proven with, by the beginning that both know."""
     files = era.blueprint.facts["payload"]["files"]
@@ -332,6 +325,7 @@ def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequenc
         *([Link("build id", build, seen.build_id, again)] if build else []),
         Link("arguments", list(facts["argv"]), list(seen.argv), again),
         environment_link(era, seen),
+        stray_link(era, seen),
         Link("strangers on the port", [], strangers, "Stop that process by its id; it is not this endpoint's"),
         Link(
             "main process listens",

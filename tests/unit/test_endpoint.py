@@ -25,7 +25,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import D
 from ansible_collections.dank.llm_fleet.plugins.module_utils._certificate import expired
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import Proof
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint import Asked, converge
-from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import look, require_truth
+from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import look, require_truth, settling_s
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_plan import Plan, decide
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, EraStore, sha256_text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
@@ -1031,6 +1031,61 @@ def test_row_names_a_damaged_payload_before_all_else(host: Host, monkeypatch: py
     row, links = look(host.paths)
     assert row["truth"] == "payload m.gguf is damaged: expected aa, found bb"
     assert len(links) == 2
+
+
+@pytest.mark.parametrize(
+    ("settle_s", "age_s", "waits_s"), [(None, 3.0, 8.0), (None, 12.0, 0.0), (5.0, 3.0, 2.0), (5.0, 6.0, 0.0)]
+)
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({}, None),
+        ({"n_restarts": 1, "invocation_id": "j" * 32, "main_pid": 43}, "restarts"),
+        ({"invocation_id": "j" * 32}, "invocation"),
+        ({"active_state": "activating", "sub_state": "auto-restart", "main_pid": 0}, "pid"),
+    ],
+)
+def test_a_young_start_is_looked_at_again(
+    host: Host,
+    monkeypatch: pytest.MonkeyPatch,
+    settle_s: float | None,
+    age_s: float,
+    waits_s: float,
+    change: dict[str, Any],
+    found: str | None,
+) -> None:
+    make = host.make
+    host.make = lambda tag, **facts: replace(make(tag, **facts), unit_text="[Service]\nRestartSec=10\n")
+    host.run()
+    now = time.clock_gettime(time.CLOCK_MONOTONIC)
+    host.state = replace(host.state, active_since_us=int((now - age_s) * 1e6))
+    slept: list[float] = []
+
+    def between(_era: Any, _paths: Paths) -> tuple[list[Link], str]:
+        host.state = replace(host.state, **change)  # the unit restarts after it was first asked for
+        return host.links, "HTTP 200"
+
+    monkeypatch.setattr(_endpoint_look, "truth_of", between)
+    monkeypatch.setattr(_endpoint_look.time, "sleep", slept.append)
+    links = look(host.paths, settle_s)[1]
+    assert sum(slept) == pytest.approx(waits_s, abs=0.5)
+    assert (links[-1].name, links[-1].ok) == ("the start goes on", found is None)
+    if found is not None:
+        assert links[-1].expected[found] != links[-1].found[found]
+
+
+def test_one_look_is_enough_where_it_is_asked_for_or_something_is_broken(host: Host) -> None:
+    host.run()
+    assert len(look(host.paths)[1]) == 1
+    host.links = [BROKEN]
+    assert len(look(host.paths, None)[1]) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "settle_s"), [("RestartSec=10\n", 11.0), ("X=1\nRestartSec=0.5\nY=2", 1.5), ("#RestartSec=9\n", 1.0)]
+)
+def test_a_start_settles_for_longer_than_systemd_waits_between_two(text: str, settle_s: float) -> None:
+    assert settling_s(text) == settle_s
 
 
 def test_require_truth() -> None:
