@@ -150,7 +150,7 @@ def faults_page() -> str:
     def rows(chosen: Sequence[Mapping[str, Any]]) -> str:
         told = []
         for each in chosen:
-            gate = f"`{each['link']}`" if "link" in each else each.get("gate") or f"({each['by']})"
+            gate = f"`{each['link']}`" if "link" in each else each["gate"]
             says = ", ".join(f"`{words}`" for words in each["says"])
             then = _THEN[each["then"]].format_map(each)
             took = seconds[each["id"]]
@@ -169,7 +169,6 @@ def faults_page() -> str:
             f"on {measured['at']} on two cores that were busy otherwise; a playbook adds its own. What to do: [read a "
             "failed gate](../how-to/read-a-failed-gate.md).\n",
             "## Before the cut-over\n",
-            "A name in brackets is no gate: the run ends before it comes to the gates.\n",
             rows(before),
             "## At the cut-over and after it\n",
             rows(after),

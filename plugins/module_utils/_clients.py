@@ -88,8 +88,8 @@ def providers(
 
     ``hosts``: ``{address, endpoints}`` by host, of which the address is what clients reach it at. ``percent`` of its
     window is where a harness compacts a conversation. ``rungs`` are those that endpoints are pinned to, whose windows
-    may be others. With API_KEY_FILE the harness takes the key from a variable, ``FRANK_MEDIUM_API_KEY`` for
-    frank-medium. Two endpoints of one name, and an endpoint that listens on the loopback alone, are FleetErrors.
+    may be others. With API_KEY_FILE or api_key_file the harness takes the key from a variable, ``FRANK_MEDIUM_API_KEY``
+    for frank-medium. Two endpoints of one name, and an endpoint that listens on the loopback alone, are FleetErrors.
     """
     told: dict[str, dict[str, Any]] = {}
     for host, given in hosts.items():
@@ -115,7 +115,7 @@ def providers(
             address = f"[{given['address']}]" if ":" in given["address"] else given["address"]
             key = (
                 {"apiKey": name.upper().replace("-", "_") + "_API_KEY", "authHeader": True}
-                if entry["env"].get("API_KEY_FILE")
+                if entry["env"].get("API_KEY_FILE") or entry.get("api_key_file")
                 else {"auth": "none"}
             )
             told[name] = {

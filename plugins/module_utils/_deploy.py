@@ -15,6 +15,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import P
 from ansible_collections.dank.llm_fleet.plugins.module_utils._certificate import certify
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
     Say,
+    alive,
     cut_over,
     prove,
     put_files,
@@ -32,7 +33,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._retire_plan import
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
 from ansible_collections.dank.llm_fleet.plugins.module_utils._way_back import as_found
 
-__all__ = ["Done", "Job", "carry_out", "go_back"]
+__all__ = ["Done", "Job", "carry_out", "go_back", "prove_anew"]
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,15 @@ class Done:
 def carry_out(job: Job) -> Done:
     """Do the job. When the proof of a new era breaks, what served before serves again before the error is raised."""
     paths, say = job.paths, job.say
-    if job.repair:
-        assert job.current is not None
-        era = job.current
-    else:
-        say("stage")
-        era = job.store.stage(job.target)
-    own_files(era.blueprint.facts, paths, job.rivals)
-    put_launcher(era.blueprint, paths)
+    with job.gates.gate("stage"):
+        if job.repair:
+            assert job.current is not None
+            era = job.current
+        else:
+            say("stage")
+            era = job.store.stage(job.target)
+        own_files(era.blueprint.facts, paths, job.rivals)
+        put_launcher(era.blueprint, paths)
     with job.gates.gate("unit"):
         _systemd.verify_unit(paths.unit, era.blueprint.unit_text)
     gate_ready(era.blueprint.facts, job.gates, idle=not (_systemd.show(paths.unit).main_pid or job.rivals))
@@ -87,16 +89,18 @@ def carry_out(job: Job) -> Done:
         begun = time.monotonic()
         if job.retirement is not None:
             say("retire what it replaces")
-            retire(job.retirement)
+            with job.gates.gate("retire"):
+                retire(job.retirement)
         say("cut over")
         patience_s = _patience_s(job)
         stopped = cut_over(era.blueprint, paths, say, job.gates, timeout_s=patience_s, rivals=job.rivals)
         proof = prove(era, paths, say, job.gates, fresh=True, expired=() if job.repair else None)
         gap_s = round(proof.healthy_at - (begun if job.retirement is not None else stopped), 1)
-        with job.gates.gate("ledger"):
+        engine = era.blueprint.facts["engine"]
+        with job.gates.gate("ledger"), alive(paths.unit, None, engine=engine, gate="ledger"):
             ledger = _ledger(era, job)
     except (FleetError, OSError) as exc:
-        fault = exc if isinstance(exc, FleetError) else FleetError(f"cut over of {paths.unit}: {exc}")
+        fault = job.gates.fault(exc, f"cut over of {paths.unit}")
         if not job.repair or job.rivals or job.retirement is not None:
             try:  # serving again comes first; the record of the failure is written in any case
                 go_back(job, fault)
@@ -121,6 +125,31 @@ def carry_out(job: Job) -> Done:
     proven = job.store.commit(era, certificate)
     job.store.set_made_way(None)
     return Done(proven, proof.links, probes, ledger, gap_s)
+
+
+def prove_anew(job: Job, wanted: Mapping[str, Any]) -> Done:
+    """Prove the current era by the client and probes of ``wanted``, and keep both with the new certificate. It runs on
+    whatever comes of it; memory and gap are those of its start."""
+    assert job.current is not None
+    told = {**job.current.blueprint.facts, **{key: wanted.get(key) or {} for key in ("client", "probes")}}
+    era = job.current.with_facts(told)
+    try:
+        proof = prove(era, job.paths, job.say, job.gates, fresh=False)
+    except FleetError as exc:
+        exc.facts["went_back_to"] = f"era {era.id}, as before: nothing was restarted"
+        raise
+    before = era.meta.get("certificate") or {}
+    probes = [verdict.as_dict() for verdict in proof.verdicts]
+    certificate = certify(
+        era.blueprint.digest,
+        told,
+        truth=[link.as_dict() for link in proof.links],
+        probes=probes,
+        ledger=before.get("ledger") or {},
+        gap_s=before.get("gap_s") or 0.0,
+        fit=before.get("fit"),
+    )
+    return Done(job.store.commit(era, certificate), proof.links, probes, {}, 0.0)
 
 
 def _not_put_right(era: Era, store: EraStore) -> str:

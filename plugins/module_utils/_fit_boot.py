@@ -184,6 +184,8 @@ class Boot:
                 if instead:
                     lines = [line for line in lines if (line.card, line.term) != (card, term)]
                 label = name.removesuffix("_mib")
+                # It stands in the place of the line that says that nobody knows it.
+                lines = [line for line in lines if (line.card, line.name, line.label) != (card, label, "uncounted")]
                 lines.append(Line(label, term, card, round(value * MIB), "measured", found.name))
         counted = set()
         if {"projector_compute_mib", "total_mib"} & set(told.get(self.devices[0] if self.devices else None, {})):

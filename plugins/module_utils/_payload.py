@@ -54,13 +54,21 @@ class Done:
 
 
 def examine(
-    spec: PayloadSpec, facts: Mapping[str, FileFacts], steps: Sequence[Step], meter: Meter, done: dict[str, Done]
+    spec: PayloadSpec,
+    facts: Mapping[str, FileFacts],
+    steps: Sequence[Step],
+    meter: Meter,
+    done: dict[str, Done],
+    faults: dict[str, FleetError] | None = None,
 ) -> dict[str, FileFacts]:
-    """The facts, with each file that only a read can judge read in full. Writes nothing."""
+    """The facts, with each file that only a read can judge read in full. Writes nothing.
+
+    The first file that cannot be read is raised; with ``faults`` all are put there, by path.
+    """
     known = dict(facts)
-    read = hash_files([spec.path(step.file) for step in steps if not step.known], meter)
+    read = hash_files([spec.path(step.file) for step in steps if not step.known], meter, faults)
     for step in steps:
-        if step.known:
+        if spec.path(step.file) not in read:
             continue
         file, name = read[spec.path(step.file)], step.file.name
         done[name] = Done(seconds=file.seconds, moved=file.identity.bytes)
@@ -69,17 +77,32 @@ def examine(
 
 
 def hold_headers(
-    spec: PayloadSpec, facts: Mapping[str, FileFacts], steps: Sequence[Step], *, deep: bool
+    spec: PayloadSpec,
+    facts: Mapping[str, FileFacts],
+    steps: Sequence[Step],
+    *,
+    deep: bool,
+    faults: dict[str, FleetError] | None = None,
 ) -> tuple[Shards, dict[str, Split | None]]:
-    """The headers of the files that are proven, or become names of proven ones, held against each other."""
+    """The headers of the files that are proven, or become names of proven ones, held against each other.
+
+    The first that does not belong is raised; with ``faults`` all are put there, by path.
+    """
     shards = Shards(spec.dir, deep=deep)
     splits: dict[str, Split | None] = {}
     for step in steps:
         name, known = step.file.name, facts[step.file.name]
-        if step.action == "linked" and known.twin is not None:
-            splits[name] = shards.add(name, known.twin)
-        elif step.known and step.action != "fetched":
-            splits[name] = shards.add(name, spec.path(step.file), known.split)
+        if not step.known or step.action == "fetched":
+            continue
+        try:
+            if step.action == "linked" and known.twin is not None:
+                splits[name] = shards.add(name, known.twin)
+            else:
+                splits[name] = shards.add(name, spec.path(step.file), known.split)
+        except FleetError as exc:
+            if faults is None:
+                raise
+            faults[spec.path(step.file)] = exc
     return shards, splits
 
 

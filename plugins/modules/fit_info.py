@@ -257,8 +257,8 @@ fit:
       elements: dict
     host: {description: The same for the host's memory., type: dict}
     lines:
-      description: Every line with C(name), C(term), C(card) (none for the host), C(mib), C(label) (C(exact), C(bound)
-        or C(measured)) and C(source).
+      description: Every line with C(name), C(term), C(card) (none for the host), C(mib), C(label) (C(exact), C(bound),
+        C(measured), or C(uncounted) for what no header tells, with no MiB) and C(source).
       type: list
       elements: dict
     neighbours:

@@ -50,9 +50,12 @@ class Checkout:
         self.stand_in("id", "echo 0")
 
     def stand_in(self, name: str, body: str) -> None:
-        """Put a program of the given body on PATH."""
-        (self.bin / name).write_text(f"#!/bin/sh\n{body}\n")
-        (self.bin / name).chmod(0o755)
+        """Put a program of the given body on PATH; a link to the machine's own is replaced, never written through."""
+        script = self.bin / name
+        script.unlink(missing_ok=True)
+        with script.open("x") as file:
+            file.write(f"#!/bin/sh\n{body}\n")
+        script.chmod(0o755)
 
     def podman(self, **has: list[str]) -> Path:
         """Put a podman on PATH that has these hosts, images and networks; return the folder of its state."""

@@ -115,6 +115,7 @@ class Host:
         self.expired: list[Any] = []
         self.proven: list[Era] = []
         self.facts: dict[str, Any] = {}
+        self.fresh: list[bool] = []
         self.verdicts = [Verdict("chat", "pass", "answered")]
         self.fits: list[tuple[str | None, int | None]] = []
         (tmp_path / "m.gguf").write_text("")
@@ -124,7 +125,7 @@ class Host:
             tag = era.blueprint.facts["env"]["TAG"]
             self.done.append(f"prove {tag}")
             assert expired in (None, ())
-            assert fresh
+            self.fresh.append(fresh)
             self.expired.append(expired)
             self.proven.append(era)
             if tag in self.faults:
@@ -229,7 +230,7 @@ DEPLOY_ONE = ["gate port", "verify", "put one", "restart", "prove one", "ledger"
 def test_first_deploy_and_a_second_run(host: Host) -> None:
     result = host.run()
     assert (result["changed"], result["kind"], result["reasons"]) == (True, "deploy", ["first deploy"])
-    assert host.done == DEPLOY_ONE
+    assert (host.done, host.fresh) == (DEPLOY_ONE, [True])
     assert host.timeouts == [5 + 7 + 60]
     era = host.store.current()
     assert era is not None
@@ -240,7 +241,16 @@ def test_first_deploy_and_a_second_run(host: Host) -> None:
     assert era.meta["certificate"]["ledger"] == result["ledger"]
     record = json.loads(Path(host.paths.store, "last-run.json").read_text())
     assert (record["kind"], record["served"], record["era"]) == ("deploy", True, era.id)
-    assert [row["gate"] for row in record["gates"]] == ["foreign files", "drop-ins", "port", "cards", "unit", "ledger"]
+    assert [row["gate"] for row in record["gates"]] == [
+        "blueprint",
+        "foreign files",
+        "drop-ins",
+        "port",
+        "cards",
+        "stage",
+        "unit",
+        "ledger",
+    ]
     assert record["gates"] == result["gates"] and all(row["ok"] for row in record["gates"])
     assert result["warnings"] == ["kv on the host: 1 MiB, not 2"]
     again = host.run()
@@ -296,6 +306,33 @@ def test_check_mode_without_a_runtime_says_what_it_cannot_know(host: Host) -> No
     result = host.run(check_mode=True)
     assert result["changed"] is True
     assert "runtime cpu is not built yet" in result["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("declared", "rewritten", "says"),
+    [
+        ({}, False, ""),
+        ({"sha256": "a" * 64}, False, ""),
+        ({"sha256_prefix": "aaaa"}, False, ""),
+        ({"sha256": "b" * 64}, False, "m.gguf is another file than the declared one"),
+        ({"sha256_prefix": "bbbb"}, False, "m.gguf is another file than the declared one"),
+        ({"sha256": "a" * 64}, True, "m.gguf was changed since it was verified"),
+    ],
+)
+def test_check_mode_foretells_nothing_from_another_file(
+    host: Host, tmp_path: Path, declared: dict[str, str], rewritten: bool, says: str
+) -> None:
+    file = tmp_path / "m.gguf"
+    write_stamp(host.paths.stamps, str(file), "a" * 64, Identity.of(os.stat(file)))
+    if rewritten:
+        file.write_text("other")
+    host.declared = replace(host.declared, payload={"dir": str(tmp_path), "files": [{"name": "m.gguf", **declared}]})
+    told = host.run(check_mode=True)
+    assert told["changed"] is True
+    assert ("fit" in told, bool(host.fits)) == (not says, not says)
+    assert [says in warning and "cannot be foretold" in warning for warning in told["warnings"]] == [True] * bool(says)
+    host.run()  # what the payload's role has put there is nobody's doubt
+    assert host.fits
 
 
 def test_check_mode_without_a_payload_says_what_it_cannot_know(host: Host, tmp_path: Path) -> None:
@@ -466,6 +503,57 @@ def test_a_restart_takes_no_proof_away(host: Host) -> None:
     assert expired(told, era.blueprint.digest, era.blueprint.facts, ["chat", "tools"]) == set()
 
 
+def declared_anew(host: Host, **facts: Any) -> None:
+    """From now on the inventory declares other ``client`` or ``probes``."""
+    plain = host.make
+    host.make = lambda tag, **given: plain(tag, **given, **facts)
+
+
+@pytest.mark.parametrize("facts", [{"probes": {"capabilities": ["tools"]}}, {"client": {"context_window": 2048}}])
+def test_what_is_declared_anew_is_proven_without_a_restart(host: Host, facts: dict[str, Any]) -> None:
+    first = host.run()
+    before = host.store.current()
+    declared_anew(host, **facts)
+    foretold = host.run(plan_only=True)
+    assert (foretold["changed"], foretold["kind"], host.done) == (True, "prove", [])
+    host.verdicts = [Verdict("chat", "pass", "again")]
+    told = host.run()
+    assert told["reasons"] == ["what clients are told, or what has to be seen of it, was declared anew"]
+    assert (host.done, host.fresh[-1], host.expired[-1]) == (["prove one"], False, None)
+    era = host.store.current()
+    assert era is not None and before is not None and era.id == before.id
+    assert {key: era.blueprint.facts[key] for key in facts} == facts
+    certificate = era.meta["certificate"]
+    assert [probe["evidence"] for probe in certificate["probes"]] == ["again"]
+    assert expired(certificate, era.blueprint.digest, era.blueprint.facts, ["chat"]) == set()
+    kept = ("ledger", "fit", "gap_s")
+    assert {key: certificate[key] for key in kept} == {key: before.meta["certificate"][key] for key in kept}
+    assert (told["probes"][0]["evidence"], told["endpoint"]["era"]) == ("again", first["endpoint"]["era"])
+    assert host.run()["changed"] is False
+
+
+def test_what_is_declared_anew_and_not_kept_is_red_and_serves_on(host: Host) -> None:
+    host.run()
+    before = host.store.current()
+    assert before is not None
+    declared_anew(host, probes={"capabilities": ["tools"]})
+    host.faults["one"] = FleetError("probe tools", gate="probes")
+    with pytest.raises(FleetError) as caught:
+        host.run()
+    assert caught.value.facts["went_back_to"] == f"era {before.id}, as before: nothing was restarted"
+    assert host.done == ["prove one"]
+    assert host.store.current() == before
+    record = host.store.last_run() or {}
+    assert (record["kind"], record["served"], record["gate"]) == ("prove", False, "probes")
+
+
+def test_a_pin_holds_the_old_declaration_too(host: Host) -> None:
+    host.run(rung="low")
+    declared_anew(host, probes={"capabilities": ["tools"]})
+    assert host.run()["kind"] == "none"
+    assert host.run(rung="low")["kind"] == "none"
+
+
 def test_old_eras_go(host: Host) -> None:
     host.declared = replace(host.declared, keep_eras=1)
     for number in range(4):
@@ -585,6 +673,8 @@ def test_what_was_retired_comes_back_with_a_failed_deploy(host: Host, retirement
         host.run()
     assert host.done[-1] == "undo"
     assert str(caught.value.facts["went_back_to"]).endswith("what was retired is back: old.container")
+    told = json.loads(Path(host.paths.store, "last-run.json").read_text())
+    assert told["gate"] == caught.value.facts.get("gate") == ("retire" if step == "retire" else None)
     host.faults["undo"] = FleetError("stuck")
     with pytest.raises(FleetError, match=r"no answer.* And what was retired did not come back whole: stuck.*restore"):
         host.run()
@@ -646,14 +736,23 @@ def test_the_way_back_bears_drop_ins_that_were_declared_and_changed_since(host: 
     assert host.store.current() == one  # the record stays as it was proven
 
 
-def test_a_card_that_is_too_full_goes_back_too(host: Host) -> None:
+def test_a_card_that_is_too_full_goes_back_too(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_systemd, "journal", lambda *_args, **_kw: "failed to load draft model, '/d.gguf'")
     host.run()
     host.tag = "two"
     host.faults["ledger"] = FleetError("card rtx is too full", gate="floor")
-    with pytest.raises(FleetError, match="too full"):
+    with pytest.raises(FleetError, match=r"(?s)too full.*drafter-not-loaded: the drafter could not be set up"):
         host.run()
     assert host.done[-5:] == ["prove two", "ledger", "put one", "restart", "prove one"]
     assert host.serves == "one"
+
+
+def test_pruning_keeps_the_eras_of_declared_rungs(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(_endpoint, "prune", lambda _store, keep, rungs: asked.append((keep, list(rungs))))
+    host.declared = replace(host.declared, keep_eras=3)
+    host.run()
+    assert asked == [(3, ["low"])]
 
 
 def test_a_failed_rung_pins_nothing(host: Host) -> None:
@@ -745,6 +844,84 @@ def test_a_gate_that_is_red_before_the_cut_over_leaves_its_record(host: Host, de
     assert told["serves"]["truth"] == ("ok" if deployed else None)
     assert caught.value.facts["gates"] == told["gates"]
     assert caught.value.facts["endpoint"]["name"] == "chat"
+
+
+def damage(host: Host, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """One fault before the first gate that asks the host."""
+    if what == "era store":
+        (Path(host.paths.store) / "current" / "era.json").write_text("{")
+    else:
+
+        def draw(*_args: Any) -> Blueprint:
+            raise OSError(5, "I/O error") if what == "host" else FleetError("runtime cpu is not on this host")
+
+        monkeypatch.setattr(_endpoint, "draw", draw)
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [("drawing", "runtime cpu is not on this host"), ("era store", "is damaged"), ("host", "I/O error")],
+)
+@pytest.mark.parametrize("deployed", [False, True])
+def test_what_cannot_be_drawn_leaves_its_record(
+    host: Host, monkeypatch: pytest.MonkeyPatch, what: str, says: str, deployed: bool
+) -> None:
+    if not deployed and what == "era store":
+        host.store.stage(host.make("one"))
+        os.symlink("eras/none", os.path.join(host.paths.store, "current"))
+        says = "is not on this host"
+    else:
+        if deployed:
+            host.run()
+        damage(host, monkeypatch, what)
+    record = Path(host.paths.store, "last-run.json")
+    before = record.read_bytes() if record.exists() else None
+    for option in ("check_mode", "plan_only"):
+        with pytest.raises(FleetError, match=says):
+            host.run(**{option: True})
+        assert (record.read_bytes() if record.exists() else None) == before
+    with pytest.raises(FleetError, match=says) as caught:
+        host.run()
+    assert caught.value.facts["gate"] == "blueprint"
+    told = json.loads(record.read_text())
+    assert (told["kind"], told["served"], told["gate"]) == ("plan", False, "blueprint")
+    assert says in " ".join(told["error"].values())
+    assert [(row["gate"], row["ok"]) for row in told["gates"]] == [("blueprint", False)]
+    assert told["serves"]["unit"] == "active (running)"
+    if what == "era store":
+        assert says in told["serves"]["truth"]
+
+
+@pytest.mark.parametrize("fault", [FleetError("era is in the way"), OSError(28, "No space left on device")])
+def test_staging_that_fails_leaves_its_record(host: Host, monkeypatch: pytest.MonkeyPatch, fault: Exception) -> None:
+    host.run()
+    host.tag = "two"
+
+    def stage(*_args: Any) -> Era:
+        raise fault
+
+    monkeypatch.setattr(EraStore, "stage", stage)
+    with pytest.raises(FleetError, match=r"era is in the way|No space left on device") as caught:
+        host.run()
+    told = json.loads(Path(host.paths.store, "last-run.json").read_text())
+    assert caught.value.facts["gate"] == told["gate"] == "stage"
+    assert (told["kind"], told["served"], told["gates"][-1]["gate"]) == ("deploy", False, "stage")
+    assert host.done == ["gate port"] and host.serves == "one"
+
+
+def test_a_record_that_cannot_be_written_hides_no_fault(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.run()
+    host.tag = "two"
+    host.faults["gate port"] = FleetError("port is taken")
+
+    def write(*_args: Any, **_kw: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Gates, "write", write)
+    with pytest.raises(FleetError, match="port is taken") as caught:
+        host.run()
+    assert "No space left on device" in caught.value.facts["record"]
+    assert not os.path.exists(os.path.join(host.paths.store, "last-run.json"))  # the one before would contradict
 
 
 def test_a_run_with_nothing_to_do_leaves_no_record(host: Host) -> None:

@@ -223,6 +223,27 @@ def test_prune_keeps_the_last_the_linked_and_the_pinned(store: EraStore, bluepri
     assert _era_history.prune(store, 1) == []
 
 
+def test_prune_keeps_what_a_pin_restored(store: EraStore, blueprint: Make) -> None:
+    made = [certified(store, blueprint(str(day)), day).id for day in range(5)]
+    store.set_pin({"rung": None, "restored": made[0], "era": made[1]})
+    assert _era_history.prune(store, 1) == [made[2]]
+    assert store.ids() == [made[0], made[1], made[3], made[4]]
+
+
+def test_prune_keeps_every_certified_era_of_a_declared_rung(store: EraStore, blueprint: Make) -> None:
+    rungs = ["low", None, "gone", "low", "low", None, None]
+    plans = [blueprint(str(day), rung=rung) for day, rung in enumerate(rungs)]
+    made = [(staged if day == 3 else certified)(store, plan, day).id for day, plan in enumerate(plans)]
+    damaged = certified(store, blueprint("d", rung="low"), 7)
+    certified(store, blueprint("e"), 8)
+    (Path(store.folder) / "eras" / damaged.id / "env").write_text("edited")
+    certified(store, blueprint("f"), 9)
+    certified(store, blueprint("g"), 10)
+    gone = _era_history.prune(store, 1, rungs=["low"])
+    assert {made[0], made[4]} <= set(store.ids())
+    assert {made[1], made[2], made[3], damaged.id} <= set(gone)  # never proven, or what nobody can restore
+
+
 def test_prune_needs_no_pin_nor_links(store: EraStore, blueprint: Make) -> None:
     made = [staged(store, blueprint(str(day)), day).id for day in range(3)]
     assert _era_history.prune(store, 2) == made[:1]

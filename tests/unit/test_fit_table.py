@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ from ansible_collections.dank.llm_fleet.plugins.callback.fleet_report import Cal
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit import answer, with_best_split
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_boot import Boot
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_table import LEGEND, bar, fit_lines
+from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger import DRIVER_NOTE, PROJECTOR_NOTE
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines import TERMS
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import Card, Shape
+from fits import PROJECTOR
 from goldens import cards, made
 from hypothesis import given
 from hypothesis import strategies as st
@@ -160,3 +163,11 @@ def test_the_legend_names_every_letter() -> None:
     drawn = bar(device(100, 10, **dict.fromkeys(TERMS, 8.0)), 200) + bar(device(1, 0, weights=2), 4)
     assert {letter for letter in drawn if letter not in "[]|"} == {part.split()[0] for part in LEGEND.split(", ")}
     assert CallbackModule.CALLBACK_NEEDS_ENABLED
+
+
+def test_a_rungs_notes_are_told_too() -> None:
+    plain = Boot(made(layers=8), Shape(65536, parallel=2), PAIR)
+    sighted = answer(replace(plain, mmproj=PROJECTOR))
+    lines = fit_lines("chat on box", told_of(plain, rungs={"sighted": sighted}))
+    notes = [line for line in lines if line.startswith("  note: ")]
+    assert notes == [f"  note: {DRIVER_NOTE}", f"  note: {PROJECTOR_NOTE}"]

@@ -268,6 +268,12 @@ def test_projector_and_adapter() -> None:
     assert first.projector == 1152 * 64 // 32 * 34 + 384 // 32 * 34 + 104 + 256 * 1000 * 4 + 256 * 4
     assert (first.adapter, second.adapter) == (0, 256 * 8 * 4 + 8 * 512 * 4)
     assert any("projector" in note for note in ledger.notes)
+    # What no header tells is no part of a bound.
+    told = {line.name: (line.card, line.bytes, line.label) for line in ledger.lines if line.term == "projector"}
+    assert told == {
+        "projector": ("card0", first.projector, "bound"),
+        "projector_compute": ("card0", 0, "uncounted"),
+    }
 
 
 @pytest.mark.parametrize(

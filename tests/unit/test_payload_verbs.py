@@ -5,13 +5,19 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.dank.llm_fleet.plugins.module_utils import _payload_absent, _payload_set
+from ansible_collections.dank.llm_fleet.plugins.module_utils import (
+    _payload_absent,
+    _payload_facts,
+    _payload_read,
+    _payload_set,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload import ensure
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_absent import absent
@@ -92,6 +98,61 @@ class TestVerified:
         }
         for name in BODIES:
             assert name in str(error.expected) and name in str(error.found)
+
+    @pytest.mark.parametrize("unreadable", ["read", "stamp"])
+    def test_what_cannot_be_read_hides_no_other_lie(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unreadable: str
+    ) -> None:
+        bodies = {**BODIES, "d.gguf": b"GGUF" + b"d" * 4000, "e.gguf": b"GGUF" + b"e" * 500, **shards(total=3)}
+        wanted = spec(tmp_path, bodies)
+        for name, body in bodies.items():
+            (tmp_path / "p").mkdir(exist_ok=True)
+            (tmp_path / "p" / name).write_bytes(body)
+        place = tmp_path / "p"
+        (place / "a.gguf").unlink()
+        (place / "b.gguf").unlink()
+        (place / "b.gguf").symlink_to(tmp_path / "source" / "b.gguf")
+        flipped = BODIES["c.gguf"][:-1] + b"X"
+        (place / "c.gguf").write_bytes(flipped)
+
+        def bad_sector(path: str, *given: Any) -> Any:
+            if path.endswith("d.gguf"):
+                raise OSError(errno.EIO, "Input/output error")
+            return real(path, *given)
+
+        def bad_stamp(folder: str, path: str) -> Any:
+            if path.endswith("d.gguf"):
+                raise OSError(errno.EIO, "Input/output error", f"{folder}/stamp")
+            return real(folder, path)
+
+        if unreadable == "read":
+            real = _payload_read.hash_file
+            monkeypatch.setattr(_payload_read, "hash_file", bad_sector)
+        else:
+            real = _payload_facts.read_stamp
+            monkeypatch.setattr(_payload_facts, "read_stamp", bad_stamp)
+        before = everything(tmp_path)
+        with pytest.raises(FleetError) as caught:
+            verified(wanted, progress=Progress(None))
+        assert everything(tmp_path) == before
+        assert "5 of 7 files are not the declared ones" in caught.value.what
+        found = {Path(lie["path"]).name: lie["found"] for lie in caught.value.facts["lies"]}
+        assert list(found) == ["a.gguf", "b.gguf", "c.gguf", "d.gguf", SECOND]
+        assert found["a.gguf"] == "no such file"
+        assert "a symbolic link" in found["b.gguf"]
+        assert found["c.gguf"].startswith(f"sha256 {hashlib.sha256(flipped).hexdigest()} instead of")
+        assert "Input/output error" in found["d.gguf"]
+        assert "do not add up" in found[SECOND]
+
+    def test_a_read_that_fails_in_a_run_names_its_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def bad_sector(path: str, *given: Any) -> Any:
+            raise OSError(errno.EIO, "Input/output error")
+
+        wanted = spec(tmp_path, {"a.gguf": BODIES["a.gguf"]})
+        fetch(wanted)
+        monkeypatch.setattr(_payload_read, "hash_file", bad_sector)
+        with pytest.raises(FleetError, match=r"p/a\.gguf cannot be read; .*Input/output error"):
+            fetch(wanted)
 
     def test_what_is_seen_without_a_read_is_told_by_the_plan(self, tmp_path: Path) -> None:
         wanted = spec(tmp_path, BODIES, verify="stamp")
