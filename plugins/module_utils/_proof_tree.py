@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._elf import is_elf, read_elf
-from ansible_collections.dank.llm_fleet.plugins.module_utils._elf_device import device_archs
+from ansible_collections.dank.llm_fleet.plugins.module_utils._elf_device import device_archs, object_archs
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._proof_expect import Expect
 from ansible_collections.dank.llm_fleet.plugins.module_utils._run import run
@@ -201,6 +201,10 @@ def _folder_faults(lib: str, folder: str, arch: str) -> Iterator[str]:
     if not any(arch in name and os.path.getsize(os.path.join(path, name)) for name in names):
         told = sorted({match for name in names for match in _OTHER_ARCH.findall(name)})
         yield f"{path} has no file for {arch}" + (f", but for {', '.join(told)}" if told else "")
+    for name in names:
+        archs = object_archs(os.path.join(path, name)) if arch in name else set()
+        if archs and arch not in archs:
+            yield f"{os.path.join(path, name)} holds code for {', '.join(sorted(archs))}"
 
 
 def _listing(folder: str) -> list[str]:

@@ -34,7 +34,18 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._proof_tree import 
     parse_cache,
     parse_ldd,
 )
-from toybundle import ARCH, EXPECT, FA_QUANTS, library, needs_compiler, toy_bundle, toy_library, toy_server
+from toybundle import (
+    ARCH,
+    EXPECT,
+    FA_QUANTS,
+    library,
+    needs_compiler,
+    offload_bundle,
+    packed_bundle,
+    toy_bundle,
+    toy_library,
+    toy_server,
+)
 
 FOREIGN = ("lib/libtoyblas.so.4",)
 
@@ -99,6 +110,12 @@ def sister_files(root: Path, _work: Path) -> None:
     (folder / f"TensileLibrary_lazy_{ARCH}.dat").rename(folder / "TensileLibrary_lazy_gfx1200.dat")
 
 
+def sister_objects(root: Path, _work: Path) -> None:
+    """Files of the right name in the right folder, and another card's code in them."""
+    folder = root / "lib" / "hipblaslt" / "library" / ARCH
+    (folder / f"TensileLibrary_{ARCH}.co").write_bytes(packed_bundle(offload_bundle(["gfx1200"])))
+
+
 def lose_library(root: Path, _work: Path) -> None:
     (root / "lib" / "libtoyblas.so.4").unlink()
 
@@ -156,6 +173,7 @@ BREAKS: list[tuple[Callable[[Path, Path], None], str, str, str]] = [
     (empty_folder, "device code", r"lib/rocblas/library holds no files", "Copy the contents"),
     (sister_folder, "device code", r"hipblaslt/library/gfx1201 is missing: .*library has gfx1200", "gfx1201"),
     (sister_files, "device code", r"rocblas/library has no file for gfx1201, but for gfx1200", "gfx1201"),
+    (sister_objects, "device code", r"TensileLibrary_gfx1201\.co holds code for gfx1200", "gfx1201"),
     (lose_library, "closure", r"libtoyblas\.so\.4 is not found", "toolkit"),
     (host_library, "closure", r"libtoyblas\.so\.4 comes from .*/work/libtoyblas\.so\.4, outside", "system_libs"),
     (absolute_rpath, "rpath", r"lib/libtiny\.so\.1: /.*/toy/lib", "runtime_build sets it"),

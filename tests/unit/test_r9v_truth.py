@@ -328,6 +328,16 @@ def test_the_gates_before_anything_is_stopped(ready: dict[str, Any], monkeypatch
     assert red(ready)[0] == "setup"
 
 
+def test_a_placement_that_is_not_there_is_red_before_anything_is_stopped(ready: dict[str, Any]) -> None:
+    """launch.sh would refuse it, after the incumbent's stop."""
+    path = ready["host"].folder / "hot.json"
+    facts = {**ready, "effective": {**ready["effective"], "R9V_EXPERT_MANIFEST_PATH": str(path)}}
+    gate, words = red(facts)
+    assert gate == "setup" and f"the placement {path} is missing" in words
+    path.write_text("{}")
+    _r9v_gates.gate_setup(facts, Gates(), idle=False)
+
+
 def test_a_state_that_a_scratch_run_has_is_red(ready: dict[str, Any]) -> None:
     host = ready["host"]
     lock = host.state_file.parent / "setup.lock"
