@@ -41,7 +41,7 @@ class Response:
         """The body as JSON; a FleetError that shows its start where it is not."""
         try:
             return json.loads(self.body)
-        except ValueError as exc:
+        except (ValueError, RecursionError) as exc:
             raise FleetError(f"{where} answered no JSON", expected="JSON", found=repr(self.body[:200])) from exc
 
     @property
@@ -51,7 +51,7 @@ class Response:
             return self.error
         try:  # both engines answer {"error": {"message": ...}}
             return f"HTTP {self.status} {json.loads(self.body)['error']['message']}"
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             pass  # not of that form: the body itself, below
         return f"HTTP {self.status} {self.body[:200].decode('utf-8', 'replace').strip()}"
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import blueprint_digest
 
-__all__ = ["certify", "expired"]
+__all__ = ["certify", "declaration", "expired"]
 
 
-def _declaration(facts: Mapping[str, Any]) -> str:
+def declaration(facts: Mapping[str, Any]) -> str:
     """The digest of what the endpoint has to be seen to do: what its clients were promised and its probes."""
     return blueprint_digest({key: facts.get(key) or {} for key in ("client", "probes")})
 
@@ -33,7 +33,7 @@ def certify(
     and so over env, unit, runtime and payload."""
     told: dict[str, Any] = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "declaration": _declaration(facts),
+        "declaration": declaration(facts),
         "truth": list(truth),
         "probes": list(probes),
         "ledger": dict(ledger),
@@ -54,7 +54,7 @@ def expired(
         return set(names)
     told = {key: value for key, value in certificate.items() if key != "digest"}
     whole = certificate.get("digest") == blueprint_digest({"era": era_digest, **told})
-    if not whole or certificate.get("declaration") != _declaration(facts):
+    if not whole or certificate.get("declaration") != declaration(facts):
         return set(names)
     passed = {probe["probe"] for probe in certificate["probes"] if probe["verdict"] != "fail"}
     return set(names) - passed

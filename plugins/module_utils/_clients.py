@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_schema import CLIENT, check_keys
 
 __all__ = ["EFFORTS", "effort_map", "most_tokens", "providers"]
 
@@ -51,6 +52,8 @@ def most_tokens(where: str, client: Mapping[str, Any], window: int, percent: int
 
 def _model(where: str, entry: Mapping[str, Any], rung: str | None, percent: int) -> dict[str, Any]:
     client, env = entry["client"], {key: str(value) for key, value in entry["env"].items()}
+    if problems := check_keys(f"{where}.client", client, CLIENT):
+        raise FleetError(problems[0])
     window = int((client.get("rungs") or {}).get(rung, client["context_window"]) if rung else client["context_window"])
     alias = _envspec.alias_of(env)
     thinks = "reasoning_field" in client
@@ -85,8 +88,8 @@ def providers(
 
     ``hosts``: ``{address, endpoints}`` by host, of which the address is what clients reach it at. ``percent`` of its
     window is where a harness compacts a conversation. ``rungs`` are those that endpoints are pinned to, whose windows
-    may be others. With API_KEY_FILE the harness takes the key from a variable, ``FRANK_MEDIUM_API_KEY`` for
-    frank-medium. Two endpoints of one name, and an endpoint that listens on the loopback alone, are FleetErrors.
+    may be others. With API_KEY_FILE or api_key_file the harness takes the key from a variable, ``FRANK_MEDIUM_API_KEY``
+    for frank-medium. Two endpoints of one name, and an endpoint that listens on the loopback alone, are FleetErrors.
     """
     told: dict[str, dict[str, Any]] = {}
     for host, given in hosts.items():
@@ -112,7 +115,7 @@ def providers(
             address = f"[{given['address']}]" if ":" in given["address"] else given["address"]
             key = (
                 {"apiKey": name.upper().replace("-", "_") + "_API_KEY", "authHeader": True}
-                if entry["env"].get("API_KEY_FILE")
+                if entry["env"].get("API_KEY_FILE") or entry.get("api_key_file")
                 else {"auth": "none"}
             )
             told[name] = {

@@ -10,11 +10,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec, _proc, _systemd
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec, _systemd
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import api_of, look_at
+from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_memory import memory
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_plan import pin_words
-from ansible_collections.dank.llm_fleet.plugins.module_utils._engines import chain
+from ansible_collections.dank.llm_fleet.plugins.module_utils._engines import chain, outer_pids
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era_history import model_file
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
@@ -28,6 +29,14 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import (
 __all__ = ["damage_links", "look", "require_era", "require_truth", "row", "truth_of"]
 
 
+def _memory(era: Era | None, unit: str, state: _systemd.UnitState) -> dict[str, Any]:
+    if not state.running:
+        return dict.fromkeys(("memory_mib", "cards_mib", "memory_fault"))
+    if era is None:
+        return memory({}, unit, {state.main_pid})
+    return memory(era.blueprint.facts, unit, {state.main_pid, *outer_pids(era)})
+
+
 def row(
     era: Era | None,
     unit: str,
@@ -38,7 +47,7 @@ def row(
     links: list[Link],
     probes: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    """An endpoint's line in the tables: ages in seconds, memory in MiB (resident, host)."""
+    """An endpoint's line in the tables: ages in seconds, memory in MiB (see ``_endpoint_memory``)."""
     facts: Mapping[str, Any] = era.blueprint.facts if era is not None else {}
     age = time.clock_gettime(time.CLOCK_MONOTONIC) - state.active_since_us / 1e6 if state.running else None
     broken = first_broken(links)
@@ -54,7 +63,7 @@ def row(
         "shape": facts.get("shape", {}),
         "port": _envspec.port_of(facts["env"]) if facts else None,
         "alias": (_envspec.alias_of(facts["env"]) or None) if facts else None,
-        "memory_mib": round(_proc.resident_bytes(state.main_pid) / 2**20, 1) if state.running else None,
+        **_memory(era, unit, state),
         "health": health,
         "era": era.id if era is not None else None,
         "pinned": None if pin is None else pin_words(pin),

@@ -16,7 +16,8 @@ __all__ = ["Plan", "decide", "pin_words"]
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run has to do: ``none``, ``repair`` (the same era, put right), or ``deploy`` (a new era)."""
+    """What a run has to do: ``none``, ``prove`` (the same era, as it runs, by another declaration), ``repair`` (the
+    same era, put right), or ``deploy`` (a new era)."""
 
     kind: str
     reasons: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -69,6 +69,13 @@ class Era:
     def state(self) -> str:
         """staged (not proven yet), certified (proven, was or is current), failed (proof broke)."""
         return str(self.meta["state"])
+
+    def with_facts(self, facts: Mapping[str, Any]) -> Era:
+        """The same era with these facts, which are on the disk once it is committed."""
+        told = dict(facts)
+        digests = {**self.meta["sha256"], "facts": blueprint_digest(told)}
+        meta = {**self.meta, "facts": told, "sha256": digests}
+        return replace(self, blueprint=replace(self.blueprint, facts=told), meta=meta)
 
 
 class EraStore:

@@ -79,7 +79,7 @@ def parsed(response: Response) -> Any:
     """The body as JSON, or None where it is none."""
     try:
         return json.loads(response.body)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter of nested brackets without end
         return None
 
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Streamed
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_ask import (
     Reply,
@@ -36,15 +38,28 @@ THINKING_PROMPT = "What is 3 + 4?"
 _SMALL = 8  # tokens that no thought fits in
 _ENOUGH = 32  # tokens that show whether two texts part
 _FIELDS = ("reasoning_content", "reasoning")
+_ENDS = ("stop", "length")  # of an answer without tools; others are faults that came with HTTP 200
+_TAGS = ("<think>", "</think>")
+
+
+def _spoken(content: str) -> str:
+    """The content without thinking that was left in it: closed, cut short, or begun by the template."""
+    return re.sub(r"<think>.*", "", content.rpartition("</think>")[2], flags=re.DOTALL).strip()
+
+
+def _leaks(content: str) -> bool:
+    return any(tag in content for tag in _TAGS)
 
 
 def judge_chat(reply: Reply, max_tokens: int) -> Verdict:
-    """HTTP 200 and a non-empty ``content`` pass; thinking that took the whole budget is named."""
+    """HTTP 200 and content pass, thinking in it not counted; thinking that took the whole budget is named."""
     if reply.fault:
         return failed("chat", reply.fault, reply.seconds)
     facts = {**reply.facts, "content": reply.content[:500]}
-    if reply.content.strip():
-        return passed("chat", f"answered {reply.content.strip()[:80]!r}", reply.seconds, **facts)
+    if reply.finish not in _ENDS:
+        return failed("chat", f"expected finish_reason stop or length, found {reply.finish}", reply.seconds, **facts)
+    if spoken := _spoken(reply.content):
+        return passed("chat", f"answered {spoken[:80]!r}", reply.seconds, **facts)
     if reply.finish == "length":
         why = f"thinking budget too small: {max_tokens} tokens were spent before any content"
         return failed("chat", why, reply.seconds, **facts, budget_too_small=True)
@@ -72,6 +87,8 @@ def judge_stream(streamed: Streamed) -> Verdict:
     text = reply.content or next((reply.reasoning(name) for name in _FIELDS if reply.reasoning(name)), "")
     first = streamed.events[0][0]
     facts = {**reply.facts, "events": len(streamed.events), "first_event_s": round(first, 4)}
+    if reply.finish not in _ENDS:
+        return failed("stream", f"expected finish_reason stop or length, found {reply.finish}", reply.seconds, **facts)
     if not text.strip():
         return failed("stream", f"expected text, found none in {len(streamed.events)} events", reply.seconds, **facts)
     return passed("stream", f"{len(streamed.events)} events in order, then usage and [DONE]", reply.seconds, **facts)
@@ -90,8 +107,11 @@ def judge_reasoning(whole: Reply, cut: Reply, name: str) -> Verdict:
             return failed("reasoning", reply.fault, seconds)
     if not whole.reasoning(name).strip():
         other = next((field for field in _FIELDS if field != name and whole.reasoning(field)), None)
-        where = f"it in {other}" if other else "it inside content" if "<think>" in whole.content else "none"
+        where = f"it in {other}" if other else "it inside content" if _leaks(whole.content) else "none"
         return failed("reasoning", f"expected the thinking in {name}, found {where}", seconds, **whole.facts)
+    if _leaks(whole.content):
+        words = f"expected the thinking in {name} alone, found some of it inside content"
+        return failed("reasoning", words, seconds, **whole.facts)
     if not whole.content.strip():
         words = f"thinking budget too small: no content after {whole.usage.get('completion_tokens')} tokens"
         return failed("reasoning", f"{words}; raise larger_max_tokens", seconds, **whole.facts)
@@ -116,9 +136,13 @@ def look_reasoning(target: Target) -> Verdict:
     """Whether an endpoint that declares no thinking thinks."""
     reply = target.ask(user(THINKING_PROMPT))
     name = next((field for field in _FIELDS if reply.reasoning(field).strip()), None)
-    if name is None:
+    if name is None and _leaks(reply.content):
+        name = "inside content"
+    elif name is not None:
+        name = f"in {name}"
+    else:
         return absent("reasoning", reply.fault or "no thinking in the answer", reply.seconds)
-    return found("reasoning", f"thinking arrives in {name}", reply.seconds, **reply.facts)
+    return found("reasoning", f"thinking arrives {name}", reply.seconds, **reply.facts)
 
 
 def probe_greedy(target: Target) -> Verdict:

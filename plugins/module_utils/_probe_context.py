@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,7 +34,7 @@ _STREAM_TOKENS = 64
 
 def judge_context(reply: Reply, window: int) -> Verdict:
     """A prompt over the window gets a 400 that names the window, and is never cut to fit."""
-    if reply.status == 400 and str(window) in reply.fault:
+    if reply.status == 400 and re.search(rf"(?<!\d){window}(?!\d)", reply.fault):
         return passed("context", f"a longer prompt gets HTTP 400 that names {window} tokens", reply.seconds)
     if reply.fault:
         what = reply.fault.partition("found ")[2] or reply.fault
@@ -61,7 +62,7 @@ def judge_cache(*replies: Reply) -> Verdict:
     cached = find("prompt_tokens_details.cached_tokens", last.usage)
     count = last.usage.get("prompt_tokens")
     facts = {**last.facts, "cached_tokens": cached}
-    if not isinstance(cached, int) or not isinstance(count, int) or 2 * cached < count:
+    if not isinstance(cached, int) or not isinstance(count, int) or not 0 < count <= 2 * cached <= 2 * count:
         words = f"expected most of {count} prompt tokens from the cache, found {cached} cached_tokens in usage"
         return failed("cache", words, seconds, **facts)
     return passed("cache", f"{cached} of {count} prompt tokens from the cache", seconds, **facts)
@@ -84,6 +85,12 @@ def most_at_once(spans: Sequence[tuple[float, float]]) -> int:
     return max((sum(start <= moment < end for start, end in spans) for moment, _end in spans), default=0)
 
 
+def _tasks(listed: Any) -> dict[str, Any]:
+    """The task that each slot of a list worked at last."""
+    rows = [slot for slot in listed if isinstance(slot, Mapping)] if isinstance(listed, list) else []
+    return {str(slot.get("id")): slot.get("id_task") for slot in rows}
+
+
 def judge_slots(streams: Sequence[Streamed], before: Any, after: Any, slots: int) -> Verdict:
     """At least ``slots`` answers flow at once, the one more that was asked for comes too, and each slot has worked.
 
@@ -95,15 +102,18 @@ def judge_slots(streams: Sequence[Streamed], before: Any, after: Any, slots: int
         if streamed.answer.status != 200 or len(streamed.events) < 8:
             words = streamed.answer.words if streamed.answer.status != 200 else f"{len(streamed.events)} events"
             return failed("slots", f"expected {len(streams)} answers, found {words} for one of them", seconds)
+        if (last := streamed.events[-1][1]) != "[DONE]":
+            words = f"expected {len(streams)} whole answers, found one that ends in {last[:100]!r}"
+            return failed("slots", words, seconds)
     most = most_at_once([_span(streamed) for streamed in streams])
     facts = {"at_once": most, "asked": len(streams)}
-    tasks = [{slot.get("id"): slot.get("id_task") for slot in listed or []} for listed in (before, after)]
+    tasks = [_tasks(before), _tasks(after)]
     if after is not None and len(tasks[1]) != slots:
         return failed("slots", f"expected {slots} slots, found {len(tasks[1])}", seconds, **facts)
     if most < slots:
         words = f"expected {slots} answers to flow at once when {len(streams)} are asked for, found {most}"
         return failed("slots", words, seconds, **facts)
-    if idle := [str(number) for number, task in tasks[1].items() if task is None or task == tasks[0].get(number)]:
+    if idle := [number for number, task in tasks[1].items() if task is None or task == tasks[0].get(number)]:
         words = f"expected {slots} slots at work, found slot {', '.join(idle)} did nothing"
         return failed("slots", words, seconds, **facts)
     came = "one more waited and came" if most == slots else "one more came"

@@ -39,8 +39,10 @@ def _counters(target: Target) -> tuple[float, float] | None:
 
 
 def _drafted(reply: Reply) -> tuple[int, int]:
-    """(drafted, accepted) tokens of one answer by its ``timings``; absent is none."""
-    return int(reply.timings.get("draft_n") or 0), int(reply.timings.get("draft_n_accepted") or 0)
+    """(drafted, accepted) tokens of one answer by its ``timings``; what is no count is none."""
+    told = [reply.timings.get(name) for name in ("draft_n", "draft_n_accepted")]
+    drafted, accepted = (count if isinstance(count, int) else 0 for count in told)
+    return drafted, accepted
 
 
 def judge_drafts(
@@ -50,11 +52,13 @@ def judge_drafts(
     after: tuple[float, float] | None,
     floor: float,
     by_timings: bool,
+    *,
+    metrics: bool = False,
 ) -> Verdict:
-    """In each group of answers tokens were drafted and ``floor`` of them accepted, and the counters rose by as much.
+    """In each group of answers, and by the counters between them, tokens were drafted and ``floor`` of them accepted.
 
-    ``before`` and ``after`` are the counters of ``/metrics``. Without ``by_timings`` the engine tells of a request
-    nothing, and the counters alone count.
+    ``before`` and ``after`` are the counters of ``/metrics``; with ``metrics`` they have to be there: alerts read them.
+    Without ``by_timings`` the engine tells of a request nothing, and the counters alone count.
     """
     replies = [reply for group in groups.values() for reply in group]
     seconds = sum(reply.seconds for reply in replies)
@@ -69,13 +73,15 @@ def judge_drafts(
         rows.append((name, sum(drafted for drafted, _ok in pairs), sum(accepted for _all, accepted in pairs)))
     if counted is not None:
         rows.append(("/metrics", *counted))
+    if metrics and counted is None:
+        return failed(probe, "/metrics: expected counters of drafted and accepted tokens, found none", seconds)
     if not rows:
         return failed(probe, "neither timings nor /metrics tell what was drafted; set METRICS", seconds)
     for name, drafted, accepted in rows:
         shares[name] = {"drafted": drafted, "accepted": accepted}
-        if drafted <= 0:
+        if not drafted > 0:  # of NaN too
             return failed(probe, f"{name}: expected drafted tokens, found none", seconds, shares=shares)
-        if accepted / drafted < floor:
+        if not accepted / drafted >= floor:
             words = f"{name}: expected {floor:.0%} of the drafted tokens accepted, found {accepted / drafted:.0%}"
             return failed(probe, f"{words} ({accepted:g} of {drafted:g})", seconds, shares=shares)
     told = ", ".join(f"{name} {accepted:g} of {drafted:g}" for name, drafted, accepted in rows)
@@ -93,7 +99,8 @@ def probe_drafting(target: Target) -> Verdict:
         for number in range(slots)
     }
     floor = target.declared.floors["drafting"]
-    return judge_drafts("drafting", groups, before, _counters(target), floor, target.dialect.drafted is not None)
+    by_timings, metrics = target.dialect.drafted is not None, "metrics" in target.declared.capabilities
+    return judge_drafts("drafting", groups, before, _counters(target), floor, by_timings, metrics=metrics)
 
 
 def probe_ngram(target: Target) -> Verdict:
@@ -108,8 +115,9 @@ def probe_ngram(target: Target) -> Verdict:
         target.ask([*user(_LONG), turn, *user(_AGAIN)], max_tokens=_TOKENS),
     ]
     floor = target.declared.floors["ngram"]
-    by_timings = target.dialect.drafted is not None
-    return judge_drafts("ngram", {"echo": echoes}, before, _counters(target), floor, by_timings)
+    by_timings, metrics = target.dialect.drafted is not None, "metrics" in target.declared.capabilities
+    after = _counters(target)
+    return judge_drafts("ngram", {"echo": echoes}, before, after, floor, by_timings, metrics=metrics)
 
 
 def _look(probe: str, target: Target) -> Verdict:

@@ -16,6 +16,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_ask import R
 __all__ = ["assemble", "order_fault"]
 
 _DONE = "[DONE]"
+_SAID = ("content", "reasoning_content", "reasoning", "tool_calls")  # of a delta
 
 
 def _chunks(streamed: Streamed) -> tuple[list[Any], str]:
@@ -27,7 +28,7 @@ def _chunks(streamed: Streamed) -> tuple[list[Any], str]:
         return [], f"expected [DONE] as the last event, found {data[-1][:100]!r}"
     try:
         chunks = [json.loads(each) for each in data[:-1]]
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter of nested brackets without end
         return [], "expected JSON in every event before [DONE]"
     if not all(isinstance(chunk, dict) for chunk in chunks):
         return [], "expected an object in every event before [DONE]"
@@ -41,12 +42,15 @@ def order_fault(streamed: Streamed) -> str:
     chunks, fault = _chunks(streamed)
     if fault:
         return fault
+    if error := find("[].error | [0]", chunks):
+        return f"expected chunks of an answer, found an error: {str(find('message', error) or error)[:200]}"
     if find("[0].choices[0].delta.role", chunks) != "assistant":
         return f"expected the role in the first event, found {str(chunks[0] if chunks else None)[:100]}"
     ends = [place for place, chunk in enumerate(chunks) if find("choices[0].finish_reason", chunk)]
-    if len(ends) != 1:
-        return f"expected one finish_reason, found {len(ends)}"
-    late = [chunk for chunk in chunks[ends[0] + 1 :] if find("choices[0].delta.content", chunk)]
+    if len(ends) != 1 or not isinstance(find("choices[0].finish_reason", chunks[ends[0]]), str):
+        found = [find("choices[0].finish_reason", chunks[end]) for end in ends]
+        return f"expected one finish_reason, found {len(ends)}{f': {found}'[:100] if found else ''}"
+    late = [chunk for chunk in chunks[ends[0] + 1 :] if find(f"choices[0].delta.[{', '.join(_SAID)}][?@]", chunk)]
     if late:
         return "expected no content after the finish_reason"
     if not find("usage.completion_tokens", chunks[-1]):
@@ -60,7 +64,9 @@ def _join_calls(deltas: Sequence[Any]) -> list[dict[str, Any]]:
     for piece in deltas:
         if not isinstance(piece, dict):
             continue
-        call = calls.setdefault(piece.get("index", 0), {"id": "", "function": {"name": "", "arguments": ""}})
+        index = piece.get("index")
+        place = index if isinstance(index, int) else 0
+        call = calls.setdefault(place, {"id": "", "function": {"name": "", "arguments": ""}})
         call["id"] = call["id"] or piece.get("id") or ""
         for key in ("name", "arguments"):
             bit = find(f"function.{key}", piece)
@@ -75,16 +81,17 @@ def assemble(streamed: Streamed) -> Reply:
         return Reply(fault, streamed.answer.seconds, status=streamed.answer.status)
     chunks, _fault = _chunks(streamed)
     message: dict[str, Any] = {"role": "assistant"}
-    for name in ("content", "reasoning_content", "reasoning"):
+    for name in _SAID[:3]:
         pieces = find(f"[].choices[0].delta.{name}", chunks) or []
         message[name] = "".join(piece for piece in pieces if isinstance(piece, str))
     message["tool_calls"] = _join_calls(find("[].choices[0].delta.tool_calls[]", chunks) or [])
+    timings = find("[].timings | [-1]", chunks)
     return Reply(
         "",
         streamed.answer.seconds,
         message["content"],
         message,
         next(iter(find("[].choices[0].finish_reason", chunks)), None),
-        find("[].usage | [-1]", chunks) or {},
-        find("[].timings | [-1]", chunks) or {},
+        chunks[-1]["usage"],
+        timings if isinstance(timings, dict) else {},
     )

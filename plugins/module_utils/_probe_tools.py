@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,11 +46,13 @@ def call_fault(reply: Reply, name: str, arguments: Mapping[str, Any]) -> str:
         return f"expected one call of {name}, found {len(reply.calls)} and content {reply.content[:80]!r}"
     if reply.finish != "tool_calls":
         return f"expected finish_reason tool_calls, found {reply.finish}"
+    if not isinstance(reply.calls[0].get("id"), str) or not reply.calls[0]["id"]:
+        return f"expected a call with an id, found {reply.calls[0].get('id')!r}"  # its result is handed back by it
     function = reply.calls[0].get("function")
     function = function if isinstance(function, Mapping) else {}
     try:
         given = json.loads(function.get("arguments", ""))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return f"expected arguments in JSON, found {str(function.get('arguments'))[:80]!r}"
     if (function.get("name"), given) != (name, arguments):
         return f"expected {name}({json.dumps(arguments)}), found {function.get('name')}({json.dumps(given)[:80]})"
@@ -62,7 +65,7 @@ def result_fault(reply: Reply, result: int) -> str:
         return reply.fault
     if reply.calls:
         return f"expected an answer from the result, found another call of {reply.calls[0].get('function')}"
-    if str(result) not in reply.content.replace(",", ""):
+    if not re.search(rf"(?<![\d.]){result}(?!\d)", reply.content.replace(",", "")):
         return f"expected the result {result} in the answer, found {reply.content[:80]!r}"
     return ""
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The llm_fleet engineers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The probe of sight: solid colours, one image in each slot at once."""
+"""The probe of sight: solid colours, one image in each slot at once, and two at least."""
 
 from __future__ import annotations
 
@@ -69,19 +69,22 @@ def judge_vision(shown: Sequence[str], replies: Sequence[Reply], bare: Reply) ->
             if not reply.content and reply.finish == "length":
                 words = f"thinking budget too small for an image of {colour}; raise larger_max_tokens"
             return failed("vision", words, seconds, **reply.facts)
-    costs = [
-        reply.usage.get("prompt_tokens", 0) - bare.usage.get("prompt_tokens", 0) for reply in (replies[0], replies[-1])
-    ]
+    told = [reply.usage.get("prompt_tokens") for reply in (bare, *replies)]
+    counts = [count for count in told if isinstance(count, int) and not isinstance(count, bool)]
+    if len(counts) < len(told):
+        return failed("vision", "expected prompt_tokens in usage, by which an image's cost is told", seconds)
+    costs = [count - counts[0] for count in counts[1:]]
     if min(costs) <= 0:
-        return failed("vision", f"expected an image to cost prompt tokens, found {costs[0]} more than without", seconds)
-    many = f"{len(shown)} at once, " if len(shown) > 1 else ""
+        words = f"expected an image to cost prompt tokens, found {min(costs)} more than without"
+        return failed("vision", words, seconds)
+    many = f"{len(shown)} asked at once, " if len(shown) > 1 else ""
     return passed("vision", f"named {', '.join(shown)} ({many}{costs[0]} tokens each)", seconds, image_tokens=costs[0])
 
 
 def probe_vision(target: Target) -> Verdict:
-    """A solid colour in every slot at once, each to be named."""
-    slots = target.declared.slots or 1
-    shown = [list(COLOURS)[number % len(COLOURS)] for number in range(slots)]
+    """A solid colour in every slot at once, each to be named; two at least, since one may be named by luck."""
+    count = max(target.declared.slots or 1, 2)
+    shown = [list(COLOURS)[number % len(COLOURS)] for number in range(count)]
     budget = target.declared.larger_max_tokens
     bare = target.ask(user([{"type": "text", "text": _QUESTION}]), max_tokens=1)
     replies = at_once([partial(target.ask, _question(colour), max_tokens=budget) for colour in shown])

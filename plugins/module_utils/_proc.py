@@ -40,6 +40,11 @@ class SocketOwner:
     unit: str
     command: str
 
+    @property
+    def words(self) -> str:
+        """For a message: its id, its unit, its command."""
+        return f"pid {self.pid} of {self.unit or 'no unit'}: {self.command}"
+
 
 def _read(pid: int, name: str, root: str = "/proc") -> bytes:
     with open(f"{root}/{pid}/{name}", "rb") as handle:

@@ -9,7 +9,7 @@ import hashlib
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc
@@ -18,7 +18,12 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._build_id import bu
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era, sha256_text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_optional
-from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import UnitState, drop_ins_of, show
+from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import (
+    UnitState,
+    drop_ins_of,
+    show,
+    text_digests,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import ERA_VARIABLE
 from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, read_stamp
 
@@ -26,6 +31,7 @@ __all__ = [
     "Link",
     "Observed",
     "chain",
+    "digests_link",
     "environment_link",
     "first_broken",
     "launcher_fault",
@@ -33,6 +39,7 @@ __all__ = [
     "pad256",
     "payload_paths",
     "require",
+    "stamped_digests",
     "strange_files",
     "unit_links",
     "unproven_files",
@@ -79,6 +86,8 @@ class Observed:
     build_id: str | None = None  # of the running program
     drop_ins: tuple[str, ...] = ()
     launcher_fault: str = ""
+    drop_in_digests: Mapping[str, str] = field(default_factory=dict)
+    digests: Mapping[str, str] = field(default_factory=dict)  # of payload files, by their stamps
 
 
 def pad256(n: int) -> int:
@@ -173,6 +182,12 @@ def unproven_files(files: Sequence[str], stamp_dir: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def stamped_digests(files: Sequence[str], stamp_dir: str) -> dict[str, str]:
+    """``{path: sha256}`` of those of ``files`` that were ever verified."""
+    stamps = {path: read_stamp(stamp_dir, path) for path in files}
+    return {path: stamp.sha256 for path, stamp in stamps.items() if stamp is not None}
+
+
 def launcher_fault(path: str, text: str) -> str:
     """What is wrong with the launcher at ``path``, which must hold ``text`` and be a program; "" if nothing is."""
     data = read_optional(path)
@@ -225,6 +240,7 @@ def observe(
         if answer.status == 200:
             told = api.get("/props")
             props = _props_of(told)
+    drop_ins = tuple(drop_ins_of(unit, state))
     return Observed(
         state,
         _text_of(unit_path),
@@ -237,8 +253,10 @@ def observe(
         props,
         strange,
         build,
-        tuple(drop_ins_of(unit, state)),
+        drop_ins,
         launcher_fault(*launcher) if launcher is not None else "",
+        text_digests(drop_ins),
+        stamped_digests(files, stamp_dir) if stamp_dir else {},
     )
 
 
@@ -252,6 +270,9 @@ def _build_of(pid: int) -> str | None:
 def unit_links(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequence[str] = ()) -> list[Link]:
     """The links of every engine's chain up to the process: the unit is the deployed one, and runs."""
     again = "Run site.yml: it puts the era's files back and restarts the unit"
+    texts: Mapping[str, str] = era.blueprint.facts.get("drop_in_digests", {})  # eras of older versions have none
+    found = {path: seen.drop_in_digests.get(path, "no such file") for path in texts}
+    changed = "Put its old text back, or run site.yml, which deploys with the new one"
     return [
         _file_link("unit file", era.blueprint.unit_text, seen.unit_text, again),
         _file_link("env file", era.blueprint.env_text, seen.env_text, again),
@@ -263,6 +284,7 @@ def unit_links(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Se
             sorted(seen.drop_ins),
             "Move the undeclared drop-in away (it overrides what was deployed), then run site.yml",
         ),
+        *([_keys_link("drop-in texts", texts, found, changed)] if texts else []),
         Link("pending reload", False, seen.unit.need_daemon_reload, again),
         Link("enabled", "enabled", seen.unit.unit_file_state, again),
         Link("unit state", "active (running)", seen.unit.words, f"See journalctl -u {unit}; then run site.yml"),
@@ -275,6 +297,20 @@ def environment_link(era: Era, seen: Observed) -> Link:
     found = {key: seen.environ.get(key, "(not set)") for key in [*env, ERA_VARIABLE]}
     again = "Run site.yml: it puts the era's files back and restarts the unit"
     return _keys_link("environment", {**env, ERA_VARIABLE: era.blueprint.digest}, found, again)
+
+
+def digests_link(era: Era, seen: Observed) -> Link:
+    """The payload files that were verified are those that the era was proven with, by the beginning that both know."""
+    files = era.blueprint.facts["payload"]["files"]
+    declared = {f["path"]: f["sha256"] for f in files if f["sha256"] and f["path"] in seen.digests}
+    found = {path: seen.digests[path][: len(sha256)] for path, sha256 in declared.items()}
+    return _keys_link(
+        "payload digests",
+        declared,
+        found,
+        "A start would serve this file, which the era was not proven with. Run site.yml, which puts the file that was "
+        "kept aside (.replaced-*) back, or have the role payload fetch it with its digest in the inventory",
+    )
 
 
 def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequence[str] = ()) -> list[Link]:
@@ -304,6 +340,7 @@ def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequenc
             f"See journalctl -u {unit}",
         ),
         Link("health", "HTTP 200", seen.health, f"See journalctl -u {unit}"),
+        digests_link(era, seen),
         Link(
             "payload files", [], list(seen.strange_files), "Run site.yml: it verifies the files and restarts the unit"
         ),

@@ -83,7 +83,9 @@ options:
     elements: str
     default: []
   keep_eras:
-    description: How many eras to keep after a deploy, besides the current, the previous and the pinned one.
+    description:
+      - How many eras to keep after a deploy, besides the current, the previous, what a pin names and the certified ones
+        of declared O(rungs).
     type: int
     default: 10
   activate:
@@ -186,7 +188,8 @@ endpoint:
   returned: success
   type: dict
 kind:
-  description: What was to be done, C(none), C(repair) (the same era put right) or C(deploy) (a new era).
+  description: What was to be done, C(none), C(prove) (the same era, as it runs, by another O(client) or O(probes)),
+    C(repair) (the same era put right) or C(deploy) (a new era).
   returned: success
   type: str
 reasons:
@@ -206,7 +209,7 @@ links:
   elements: dict
 probes:
   description: The verdicts of the probes that ran.
-  returned: when the endpoint was started
+  returned: when the endpoint was started, or proven anew
   type: list
   elements: dict
 fit:

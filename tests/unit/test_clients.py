@@ -75,8 +75,12 @@ def test_two_endpoints() -> None:
     assert model["compat"]["supportsReasoningEffort"] is False and "extraBody" not in model["compat"]
 
 
-def test_an_endpoint_with_a_key() -> None:
-    told = providers(fleet(frank_zealot={**CHAT, "env": {**CHAT["env"], "API_KEY_FILE": "/etc/llm-fleet/key"}}))
+@pytest.mark.parametrize(
+    "declared",
+    [{"env": {**CHAT["env"], "API_KEY_FILE": "/etc/llm-fleet/key"}}, {"api_key_file": "/etc/llm-fleet/keys/zealot"}],
+)
+def test_an_endpoint_with_a_key(declared: dict[str, Any]) -> None:
+    told = providers(fleet(frank_zealot={**CHAT, **declared}))
     one = told["frank-zealot"]
     assert (one["apiKey"], one["authHeader"], "auth" in one) == ("FRANK_ZEALOT_API_KEY", True, False)
 

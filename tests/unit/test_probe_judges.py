@@ -31,6 +31,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_chat import 
     judge_chat,
     judge_reasoning,
     judge_stream,
+    look_reasoning,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_context import (
     judge_cache,
@@ -46,7 +47,13 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_draft import
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_stream import assemble, order_fault
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_tools import call_fault, result_fault
-from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_vision import COLOURS, PIXELS, judge_vision, png
+from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_vision import (
+    COLOURS,
+    PIXELS,
+    judge_vision,
+    png,
+    probe_vision,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._sse import SseParser
 from conftest import Served
 from hypothesis import given
@@ -67,6 +74,14 @@ def reply(name: str) -> Reply:
 
 def body(name: str) -> Any:
     return json.loads(KEPT[name]["body"])
+
+
+def edited(data: str, **keys: Any) -> str:
+    """A chunk that has a finish_reason, with these keys of its choice replaced; any other as it is."""
+    told = None if data == "[DONE]" else json.loads(data)
+    if not told or not told["choices"] or not told["choices"][0].get("finish_reason"):
+        return data
+    return json.dumps({**told, "choices": [{**told["choices"][0], **keys}]})
 
 
 def streamed(name: str, edit: Any = None) -> Streamed:
@@ -127,6 +142,14 @@ def test_what_is_no_completion_is_a_fault(answer: Any) -> None:
     assert read(Response(200, json.dumps(answer).encode(), 0.1)).fault.startswith("expected a chat completion, found")
 
 
+def test_an_answer_too_deep_to_be_read_is_a_fault() -> None:
+    deep = Response(200, b"[" * 100_000, 0.1)
+    assert read(deep).fault.startswith("expected a chat completion, found b'[[[")
+    assert replace(deep, status=500).words.startswith("HTTP 500 [[[")
+    events = ((0.1, "[" * 100_000), (0.2, "[DONE]"))
+    assert judge_stream(Streamed(deep, events)).evidence == "expected JSON in every event before [DONE]"
+
+
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: (
@@ -151,6 +174,44 @@ def test_no_answer_at_all_breaks_a_judge(answer: Any) -> None:
     assert judge_loaded(answer, "/l", 1)
 
 
+THOUGHT = "<think>\nOkay, the user wants a greeting."
+
+
+@pytest.mark.parametrize(
+    ("content", "finish", "evidence"),
+    [
+        (THOUGHT, "length", "thinking budget too small: 64 tokens"),
+        (f"{THOUGHT}</think>\n\n", "length", "thinking budget too small: 64 tokens"),
+        ("I think so.\n</think>\n", "stop", "expected content, found none (finish_reason stop)"),
+        ("hello", "error", "expected finish_reason stop or length, found error"),
+        ("hello", "content_filter", "expected finish_reason stop or length, found content_filter"),
+    ],
+)
+def test_thinking_is_no_answer_and_a_fault_no_end(content: str, finish: str, evidence: str) -> None:
+    verdict = judge_chat(replace(reply("chat"), content=content, finish=finish), 64)
+    assert verdict.verdict == "fail" and verdict.evidence.startswith(evidence)
+
+
+def test_an_answer_after_its_thinking_is_one() -> None:
+    assert judge_chat(replace(reply("chat"), content=f"{THOUGHT}</think> hello"), 64).evidence == "answered 'hello'"
+
+
+def test_thinking_that_leaks_beside_its_field_fails() -> None:
+    for content in ("</think> 7", "<think>3 and 4</think> 7"):
+        verdict = judge_reasoning(
+            replace(reply("thinking"), content=content), reply("thinking_cut"), "reasoning_content"
+        )
+        assert verdict.evidence == "expected the thinking in reasoning_content alone, found some of it inside content"
+
+
+def test_undeclared_thinking_is_found_inside_content(served: Served) -> None:
+    message = {"role": "assistant", "content": THOUGHT}
+    served.answer("/v1/chat/completions", {"choices": [{"message": message, "finish_reason": "length"}]})
+    env = {"ALIAS": "toy", "CTX_SIZE": "1024", "PARALLEL": "1", "MODEL_FILE": "/m"}
+    verdict = look_reasoning(Target(Api("127.0.0.1", served.port), declare({"env": env})))
+    assert (verdict.facts["found"], verdict.evidence) == (True, "found: thinking arrives inside content")
+
+
 def test_stream() -> None:
     verdict = judge_stream(streamed("stream"))
     assert (verdict.verdict, verdict.facts["events"]) == ("pass", 27)
@@ -173,11 +234,29 @@ def test_stream() -> None:
         (lambda data: [data[0], "{", *data[1:]], "expected JSON in every event"),
         (lambda data: [data[0], "1", *data[1:]], "expected an object in every event"),
         (lambda _data: [], "no event"),
+        (lambda data: [data[0], '{"error": {"message": "decode failed"}}', *data[1:]], "found an error: decode failed"),
+        (
+            lambda data: [*data[:-2], '{"choices": [{"delta": {"tool_calls": [{}]}}]}', *data[-2:]],
+            "expected no content",
+        ),
+        (lambda data: [edited(each, finish_reason={"a": 1}) for each in data], "expected one finish_reason, found"),
+        (lambda data: [edited(each, finish_reason="error") for each in data], "expected finish_reason stop or length"),
         (lambda data: [data[0], *data[-3:]], "expected text, found none in 4 events"),
     ],
 )
 def test_a_stream_out_of_order_fails(edit: Any, fault: str) -> None:
-    assert judge_stream(streamed("stream", edit)).evidence.startswith(fault)
+    assert fault in judge_stream(streamed("stream", edit)).evidence
+
+
+@pytest.mark.parametrize("index", [None, [1], {}, "0"])
+def test_odd_pieces_of_a_call_are_put_together_all_the_same(index: Any) -> None:
+    def odd(data: list[str]) -> list[str]:
+        return [each.replace('"index":0,"id"', f'"index":{json.dumps(index)},"id"') for each in data]
+
+    assert assemble(streamed("tool_streamed", odd)).calls[0]["function"]["name"] == "multiply"
+    said = [each if each == "[DONE]" else json.dumps({**json.loads(each), "timings": "x"})
+            for each in (data for _at, data in streamed("stream").events)]  # fmt: skip
+    assert judge_stream(streamed("stream", lambda _data: said)).verdict == "pass"
 
 
 def test_a_stream_that_is_refused_fails() -> None:
@@ -229,6 +308,12 @@ def call(**changes: Any) -> Reply:
     return replace(told, message={**told.message, "tool_calls": [{**told.calls[0], "function": function}]})
 
 
+def nameless(name: Any) -> Reply:
+    """The call with another id: without one its result cannot be handed back."""
+    told = reply("tool_auto")
+    return replace(told, message={**told.message, "tool_calls": [{**told.calls[0], "id": name}]})
+
+
 @pytest.mark.parametrize(
     ("told", "fault"),
     [
@@ -244,6 +329,9 @@ def call(**changes: Any) -> Reply:
         (call(arguments='{"a": 12'), "expected arguments in JSON"),
         (call(arguments=None), "expected arguments in JSON"),
         (call(arguments=""), "expected arguments in JSON"),
+        (call(arguments="[" * 100_000), "expected arguments in JSON"),
+        (nameless(None), "expected a call with an id, found None"),
+        (nameless(""), "expected a call with an id, found ''"),
     ],
 )
 def test_a_wrong_call_is_told(told: Reply, fault: str) -> None:
@@ -255,6 +343,8 @@ def test_a_wrong_call_is_told(told: Reply, fault: str) -> None:
     [
         (reply("tool_auto"), "found another call of"),
         (reply("chat"), "expected the result 408 in the answer, found 'hello'"),
+        (replace(reply("chat"), content="It is 14080."), "expected the result 408 in the answer"),
+        (replace(reply("chat"), content="It is 1.408."), "expected the result 408 in the answer"),
         (reply("no_key"), "HTTP 401"),
     ],
 )
@@ -290,6 +380,24 @@ def test_two_colours_in_one_answer_are_no_sight() -> None:
     assert judge_vision(["red"], [replace(told, content="bored")], reply("vision_bare")).verdict == "fail"
 
 
+@pytest.mark.parametrize("slots", [1, 2, 5])
+def test_more_than_one_colour_is_shown_however_few_the_slots(served: Served, slots: int) -> None:
+    """A model that says red to everything names the first one by luck."""
+    told = {**json.loads(KEPT["vision_red"]["body"]), "usage": {"prompt_tokens": 40, "completion_tokens": 1}}
+    served.answer("/v1/chat/completions", told)
+    env = {"ALIAS": "toy", "CTX_SIZE": str(1024 * slots), "PARALLEL": str(slots), "MODEL_FILE": "/m"}
+    verdict = probe_vision(Target(Api("127.0.0.1", served.port), declare({"env": env})))
+    assert verdict.verdict == "fail" and verdict.evidence == "showed blue, found 'red'"
+
+
+@pytest.mark.parametrize("count", [None, "40", True])
+def test_an_image_without_a_count_of_its_tokens_is_no_sight(count: Any) -> None:
+    told = replace(reply("vision_red"), usage={"prompt_tokens": count})
+    verdict = judge_vision(["red"], [told], reply("vision_bare"))
+    assert verdict.evidence == "expected prompt_tokens in usage, by which an image's cost is told"
+    assert judge_vision(["red"], [reply("vision_red")], told).verdict == "fail"
+
+
 @pytest.mark.parametrize("colour", COLOURS)
 def test_png_is_one(colour: str) -> None:
     """Read as the standard has it: signature, chunks with their sums, header, rows."""
@@ -317,6 +425,7 @@ def test_context() -> None:
     ("name", "window", "evidence"),
     [
         ("over_the_window", 4096, "expected HTTP 400 that names 4096 tokens, found HTTP 400 request (4616 tokens)"),
+        ("over_the_window", 204, "expected HTTP 400 that names 204 tokens"),
         ("chat", 2048, "found an answer to 15 of them"),
         ("no_key", 2048, "found HTTP 401"),
     ],
@@ -331,6 +440,9 @@ def test_cache() -> None:
     assert (verdict.verdict, verdict.facts["cached_tokens"]) == ("pass", 199)
     assert judge_cache(reply("cache_second"), reply("cache_first")).verdict == "fail"
     assert "HTTP 401" in judge_cache(reply("cache_first"), reply("no_key")).evidence
+    for count, cached in ((0, 0), (-2, -1), (20, 199)):
+        usage = {"prompt_tokens": count, "prompt_tokens_details": {"cached_tokens": cached}}
+        assert judge_cache(replace(reply("cache_second"), usage=usage)).verdict == "fail"
     untold = replace(reply("cache_second"), usage={"prompt_tokens": 200})
     assert "found None cached_tokens" in judge_cache(reply("cache_first"), untold).evidence
 
@@ -352,7 +464,14 @@ def test_most_at_once(spans: Sequence[tuple[float, float]], most: int) -> None:
 
 def flow(start: float, end: float, status: int = 200, events: int = 100) -> Streamed:
     step = (end - start) / events
-    return Streamed(Response(status, b"busy", end), tuple((start + number * step, "{}") for number in range(events)))
+    data = [*["{}"] * (events - 1), "[DONE]"]
+    return Streamed(
+        Response(status, b"busy", end), tuple((start + number * step, each) for number, each in enumerate(data))
+    )
+
+
+def with_last(streamed: Streamed, data: str) -> Streamed:
+    return replace(streamed, events=(*streamed.events[:-1], (streamed.events[-1][0], data)))
 
 
 @pytest.mark.parametrize(
@@ -362,6 +481,10 @@ def flow(start: float, end: float, status: int = 200, events: int = 100) -> Stre
         ([flow(0, 4), flow(4, 8), flow(8, 12)], "expected 2 answers to flow at once when 3 are asked for, found 1"),
         ([flow(0, 4), flow(0, 4), flow(4, 5, 503)], "expected 3 answers, found HTTP 503 busy for one of them"),
         ([flow(0, 4), flow(0, 4), flow(4, 5, events=2)], "found 2 events for one of them"),
+        (
+            [flow(0, 4), flow(0, 4), with_last(flow(4, 5), '{"error": {"message": "no memory"}}')],
+            'expected 3 whole answers, found one that ends in \'{"error": {"message": "no memory',
+        ),
     ],
 )
 def test_slots(streams: list[Streamed], evidence: str) -> None:
@@ -395,6 +518,12 @@ def test_a_slot_that_did_nothing_is_told() -> None:
     assert judge_slots(streams, before, after, 2).evidence == "expected 2 slots at work, found slot 1 did nothing"
     assert judge_slots(streams, None, None, 2).ok  # an engine without a list of its slots
     assert "slot 0, 1 did nothing" in judge_slots(streams, body("slots"), body("slots"), 2).evidence
+
+
+@pytest.mark.parametrize("listed", [{"error": {"code": 501}}, ["a", None], "x", [{"id": [1], "id_task": {}}]])
+def test_a_list_of_slots_that_is_none_is_told(listed: Any) -> None:
+    verdict = judge_slots([flow(0, 4), flow(0.1, 4.1), flow(4.1, 6)], listed, listed, 2)
+    assert verdict.verdict == "fail" and verdict.evidence.startswith("expected 2 slots, found ")
 
 
 def counters(name: str) -> tuple[float, float]:
@@ -435,6 +564,21 @@ def test_drafting_fails(groups: Any, before: str, after: str, floor: float, by_t
     counted = [counters(name) if name else None for name in (before, after)]
     verdict = judge_drafts("drafting", groups, counted[0], counted[1], floor, by_timings)
     assert verdict.verdict == "fail" and evidence in verdict.evidence
+
+
+def test_odd_counts_of_drafts_are_none() -> None:
+    told = replace(reply("draft_slot_0"), timings={"draft_n": "many", "draft_n_accepted": [1]})
+    assert judge_drafts("drafting", {"slot 0": [told]}, None, None, 0.5, True).evidence.endswith("found none")
+    nan = (float("nan"), 0.0)
+    assert judge_drafts("drafting", SLOTS, nan, (9.0, 9.0), 0.5, True).evidence.startswith("/metrics: expected drafted")
+    assert judge_drafts("drafting", SLOTS, (0.0, *nan[:1]), (9.0, 9.0), 0.5, True).verdict == "fail"
+
+
+def test_declared_metrics_have_to_count_drafts() -> None:
+    """Without these counters the alert on dead drafting would never cease."""
+    assert judge_drafts("drafting", SLOTS, None, None, 0.5, True).ok
+    verdict = judge_drafts("drafting", SLOTS, None, None, 0.5, True, metrics=True)
+    assert verdict.evidence == "/metrics: expected counters of drafted and accepted tokens, found none"
 
 
 def test_echo_is_drafted_and_new_text_is_not() -> None:

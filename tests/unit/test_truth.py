@@ -44,12 +44,17 @@ STATE = UnitState(
     exit_status="0",
     control_group="/system.slice/chat.service",
 )
+FILES = [
+    {"path": "/models/m.gguf", "role": "model", "sha256": "ab" * 6},
+    {"path": "/models/unproven.gguf", "role": "mmproj", "sha256": "cd" * 32},
+    {"path": "/models/other.gguf", "role": "lora", "sha256": None},
+]
 PROPS = {"model_path": "/models/m.gguf", "total_slots": 2, "default_generation_settings": {"n_ctx": 2048}}
 
 
 @pytest.fixture
 def era(blueprint: Callable[..., Blueprint]) -> Era:
-    plan = blueprint()
+    plan = blueprint(payload={"name": "smol", "files": FILES})
     return Era("e1", "/eras/e1", plan, {"state": "certified", "digest": plan.digest})
 
 
@@ -66,6 +71,7 @@ def healthy(era: Era) -> Observed:
         health="HTTP 200",
         props=PROPS,
         drop_ins=("/d/ours.conf",),
+        digests={"/models/m.gguf": "ab" * 32, "/models/other.gguf": "ff" * 32},
     )
 
 
@@ -87,6 +93,37 @@ def environ_with(**changes: str | None) -> Callable[[Observed], Observed]:
 
 def props_with(**changes: Any) -> Callable[[Observed], Observed]:
     return lambda seen: replace(seen, props={**seen.props, **changes})
+
+
+def declared_text(blueprint: Callable[..., Blueprint], **digests: str) -> Era:
+    plan = blueprint(drop_ins=["/d/ours.conf"], drop_in_digests={"/d/ours.conf": "a" * 64, **digests})
+    return Era("e1", "/eras/e1", plan, {"state": "certified", "digest": plan.digest})
+
+
+@pytest.mark.parametrize("found", ["b" * 64, "no such file", None])
+def test_the_text_of_a_declared_drop_in_is_the_one_that_was_proven(
+    blueprint: Callable[..., Blueprint], found: str | None
+) -> None:
+    era = declared_text(blueprint)
+    seen = replace(healthy(era), drop_in_digests={"/d/ours.conf": "a" * 64, "/d/other.conf": "c" * 64})
+    assert all(link.ok for link in chain(era, UNIT, UNIT_PATH, seen, ["/d/ours.conf"]))
+    broken = first_broken(
+        chain(
+            era,
+            UNIT,
+            UNIT_PATH,
+            replace(seen, drop_in_digests={"/d/ours.conf": found} if found else {}),
+            ["/d/ours.conf"],
+        )
+    )
+    assert broken is not None
+    assert (broken.name, broken.expected) == ("drop-in texts", {"/d/ours.conf": "a" * 64})
+    assert broken.found == {"/d/ours.conf": found or "no such file"}
+
+
+def test_an_era_of_before_knows_no_text_of_its_drop_ins(era: Era) -> None:
+    links = chain(era, UNIT, UNIT_PATH, healthy(era), ["/d/ours.conf"])
+    assert "drop-in texts" not in [link.name for link in links]
 
 
 BROKEN: list[tuple[str, Callable[[Observed], Observed], Any]] = [
@@ -120,6 +157,7 @@ BROKEN: list[tuple[str, Callable[[Observed], Observed], Any]] = [
     ("main process listens", seen_with(owners=()), False),
     ("main process listens", seen_with(owners=((43, UNIT, "its child"),)), False),
     ("health", seen_with(health="HTTP 503 loading"), "HTTP 503 loading"),
+    ("payload digests", seen_with(digests={"/models/m.gguf": "abb" + "ab" * 30}), {"/models/m.gguf": "abbababababa"}),
     ("payload files", seen_with(strange_files=("/m.gguf is gone",)), ["/m.gguf is gone"]),
     ("served file", props_with(model_path="/models/other.gguf"), "/models/other.gguf"),
     ("served file", seen_with(props={}), "(not told)"),
