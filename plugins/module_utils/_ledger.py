@@ -155,6 +155,10 @@ class Plan:
             borrowed = max(4 * max(size.card for size in held.layers), held.twin.card, held.output.card)
         parts = [Part(known, held, layers, host_layers, graph, device, shape.gpu_layers, every, borrowed=borrowed)]
         plan = cls(shape, cards, room, parts, Size(), [])
+        if 0 < known.trained < room.n_ctx_seq:
+            plan.notes.append(
+                f"a slot's {room.n_ctx_seq:,} tokens are beyond the {known.trained:,} that the model was trained for"
+            )
         if armed == "draft-mtp":
             parts.append(_mtp_part(parts[0], shape))
         elif drafter is not None:

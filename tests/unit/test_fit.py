@@ -159,6 +159,13 @@ def test_the_largest_context_is_the_last_that_fits(parallel: int | None, split: 
         assert not answer(with_best_split(longer)[0])["fits"]
 
 
+@pytest.mark.parametrize(("free_mib", "beyond"), [(40000, True), (20000, False)])
+def test_a_context_beyond_the_trained_window_is_told(free_mib: float, beyond: bool) -> None:
+    told = answer(with_largest_context(Boot(header(LLAMA), Shape(0, parallel=1), tuple(cards(1, free_mib))))[0])
+    note = f"a slot's {told['n_ctx']:,} tokens are beyond the 131,072 that the model was trained for"
+    assert (told["n_ctx"] > 131072, note in told["notes"]) == (beyond, beyond)
+
+
 def test_a_context_for_one_card_takes_no_split() -> None:
     found, near = with_largest_context(Boot(header(NINE), Shape(0, parallel=1), tuple(cards(1, 12000, 1000))))
     assert (found.shape.tensor_split, near, answer(found)["fits"]) == (None, (), True)

@@ -244,6 +244,57 @@ def test_a_drafter_that_borrows_the_vocabulary() -> None:
     assert 485 <= mib(second.draft_compute) <= 560
 
 
+def test_the_medium_cards_within_the_spread_of_their_page() -> None:
+    # The page of 2026-09-17: fit 29.19 and 26.04 GiB, measured 28.40 and 26.66; "within 0.8 GiB on both cards".
+    # Its 36,29 are 36 layers and 29 with the output: of the 65 blocks here that is 36,30.
+    whole = model("dflash", 5, 5120, 17408, 32, 8, 128, 248320, "q8_0", window=2048)
+    borrowing = ("token_embd.weight", "output.weight")
+    beside = replace(whole, tensors=tuple(tensor for tensor in whole.tensors if tensor.name not in borrowing))
+    shape = Shape(
+        ctx_size=327680,
+        parallel=2,
+        batch_size=6144,
+        tensor_split=(36, 30),
+        spec_type="draft-dflash",
+        spec_draft_n_max=7,
+        draft_cards=("card1",),
+        backend="hip",
+    )
+    target = header(TWENTY_SEVEN)
+    ledger = predict(target, shape, drafter=beside, cards=cards(2, 32624))
+    first, second = (card.total / 1024**3 for card in ledger.cards)
+    # The page's files: a target of 31,457,990,112 B, whose layers are all heavier alike, a drafter of 2,056,414,816 B
+    # and a projector of 888 MiB.
+    heavier = (31_457_990_112 - target.file_bytes) / 1024**3
+    first += heavier * 36 / 65 + 888 / 1024
+    second += heavier * 29 / 65 + (2_056_414_816 - ledger.cards[1].draft_weights) / 1024**3
+    assert ledger.split == (36, 30)
+    assert round(heavier, 2) == 2.26
+    assert abs(first + second - 55.23) < 0.1 and abs(first + second - 55.06) < 0.1
+    for ours, fit, measured in ((first, 29.19, 28.40), (second, 26.04, 26.66)):
+        assert abs(ours - fit) < 0.1
+        assert abs(ours - measured) <= 0.8
+
+
+def test_the_medium_rate_and_the_pool_that_did_not_fit() -> None:
+    # 16 full layers of 4 heads of 256, keys and values, at 34 B for 32.
+    pair = Shape(ctx_size=262144, parallel=1, cache_type_k="q8_0", cache_type_v="q8_0")
+    assert predict(header(TWENTY_SEVEN), pair, cards=cards(1)).cards[0].kv == 34816 * 262144
+    # cudaMalloc failed on 25,088.00 MiB.
+    pool = Shape(ctx_size=401408, parallel=2)
+    assert mib(predict(header(TWENTY_SEVEN), pool, cards=cards(1)).cards[0].kv) == 25088.00
+
+
+def test_two_pools_that_the_page_rounds() -> None:
+    # "3 x 196,608: KV 14,113" is a MiB up from 14,112.00. "2 x 262,144: KV 12,800" is wrong: 25,088 B a token times
+    # 524,288 are 12,544 MiB, which its own rate says too; 12,800 would be 25,600 B a token.
+    for slots, window, page, ours in ((3, 196608, 14113, 14112.00), (2, 262144, 12800, 12544.00)):
+        shape = Shape(ctx_size=slots * window, parallel=slots, cache_type_v="q8_0")
+        kv = predict(header(NINE), shape, cards=[RTX3090]).cards[0].kv
+        assert mib(kv) == ours == 25088 * slots * window / MIB
+        assert page - ours == (1 if slots == 3 else 256)
+
+
 def test_a_medium_attention_layer_costs_a_gib_more() -> None:
     # One layer over from 37,28 to 38,27 is a DeltaNet one, to 39,26 an attention one.
     at = [
