@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _systemd
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
-from ansible_collections.dank.llm_fleet.plugins.module_utils._certificate import certify
+from ansible_collections.dank.llm_fleet.plugins.module_utils._certificate import certify, probing_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
     Say,
     alive,
@@ -121,6 +121,7 @@ def carry_out(job: Job) -> Done:
         ledger=ledger,
         gap_s=gap_s,
         fit=_kept(job.foretold) or (era.meta.get("certificate") or {}).get("fit"),
+        probing=probing_of(era.meta.get("certificate")) if job.repair else None,
     )
     proven = job.store.commit(era, certificate)
     job.store.set_made_way(None)

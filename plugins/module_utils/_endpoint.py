@@ -20,7 +20,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import (
     find_runtime,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._card_list import list_cards
-from ansible_collections.dank.llm_fleet.plugins.module_utils._certificate import declaration
+from ansible_collections.dank.llm_fleet.plugins.module_utils._certificate import declaration, outdated
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
     Say,
     gate_drop_ins,
@@ -52,6 +52,7 @@ __all__ = ["Asked", "converge"]
 
 _LOCK_WAIT_S = 5.0
 _ANEW = "what clients are told, or what has to be seen of it, was declared anew"
+_OLDER = "the probes ask more by now than when it was proven"
 
 
 @dataclass(frozen=True)
@@ -199,9 +200,11 @@ def converge(
     if more:
         plan = replace(plan, kind="repair" if plan.kind == "none" else plan.kind, reasons=(*plan.reasons, *more))
     pinned = plan.pinned or asked.pins  # a pin is proven by its era's own declaration
-    if current is not None and plan.kind == "none" and not pinned:
-        anew = declaration(wanted.facts) != declaration(current.blueprint.facts)
-        plan = replace(plan, kind="prove", reasons=(_ANEW,)) if anew else plan
+    facts = current.blueprint.facts if current is not None and pinned else wanted.facts
+    if current is not None and plan.kind == "none":
+        anew = declaration(facts) != declaration(current.blueprint.facts)
+        if anew or outdated(current.meta.get("certificate")):
+            plan = replace(plan, kind="prove", reasons=(_ANEW if anew else _OLDER,))
     target = current.blueprint if current is not None and plan.kind != "deploy" else wanted
     diff = _diff(paths, target)
     restored_id = restored.id if restored is not None else None
@@ -261,7 +264,7 @@ def converge(
                 remedy="Run again",
             )
         result["warnings"] += held.warning
-        done = _carried_out(plan, job, wanted.facts)
+        done = _carried_out(plan, job, facts)
         if asked.pins:
             store.set_pin(_pin_of(asked, declared, done.era, restored_id))
         elif plan.lift_pin:

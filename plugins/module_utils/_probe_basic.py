@@ -130,12 +130,14 @@ def probe_props(target: Target) -> Verdict:
     listed = target.api.get(dialect.slots)
     problems = judge_props(
         told,
-        None if listed.status == 501 else parsed(listed),
+        parsed(listed) if listed.status == 200 else None,
         declared.env,
         declared.slots,
         declared.window,
         bool(declared.env.get("MMPROJ_FILE")),
     )
+    if listed.status not in (200, 501):
+        problems.insert(0, f"{dialect.slots}: expected HTTP 200, found {listed.words}")
     problems += broken
     seconds = answer.seconds + listed.seconds
     if problems:

@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.dank.llm_fleet.plugins.module_utils._certificate import certify, expired
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _certificate
+from ansible_collections.dank.llm_fleet.plugins.module_utils._certificate import certify, expired, outdated
+from ansible_collections.dank.llm_fleet.plugins.module_utils._era import blueprint_digest
 
 FACTS: dict[str, Any] = {"client": {"context_window": 2048}, "probes": {}}
 PROBES = [
@@ -48,3 +50,18 @@ def test_a_certificate_of_something_else_proves_nothing(certificate: Any, era: s
 def test_a_probe_that_failed_is_not_proven() -> None:
     failed = certify("e1", FACTS, truth=[], probes=[{"probe": "chat", "verdict": "fail"}], ledger={}, gap_s=0, fit=None)
     assert expired(failed, "e1", FACTS, ["chat"]) == {"chat"}
+
+
+@pytest.mark.parametrize(("by", "lost"), [(0, set()), (1, {"chat"}), (-1, set())])
+def test_what_older_probes_saw_is_no_proof(monkeypatch: pytest.MonkeyPatch, by: int, lost: set[str]) -> None:
+    """A program with older probes, as the one that tells Prometheus may be, judges no newer certificate."""
+    certificate = made()
+    monkeypatch.setattr(_certificate, "PROBING", _certificate.PROBING + by)
+    assert expired(certificate, "e1", FACTS, ["chat"]) == lost
+    assert outdated(certificate) == bool(lost)
+
+
+def test_a_certificate_that_names_no_probes_is_of_the_first_ones() -> None:
+    certificate = {key: value for key, value in made().items() if key not in ("probing", "digest")}
+    certificate["digest"] = blueprint_digest({"era": "e1", **certificate})
+    assert expired(certificate, "e1", FACTS, ["chat"]) == {"chat"}

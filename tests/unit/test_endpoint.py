@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils import (
+    _certificate,
     _deploy,
     _endpoint,
     _endpoint_look,
@@ -552,6 +553,28 @@ def test_a_pin_holds_the_old_declaration_too(host: Host) -> None:
     declared_anew(host, probes={"capabilities": ["tools"]})
     assert host.run()["kind"] == "none"
     assert host.run(rung="low")["kind"] == "none"
+
+
+def test_what_older_probes_proved_is_proven_anew(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.run()
+    monkeypatch.setattr(_certificate, "PROBING", _certificate.PROBING + 1)
+    host.links = [BROKEN]
+    assert host.run()["kind"] == "repair"  # it asks the least again, and lends the rest no newer date
+    host.links = [Link("slots", 2, 2)]
+    told = host.run()
+    assert (told["kind"], told["reasons"]) == ("prove", ["the probes ask more by now than when it was proven"])
+    assert (host.done, host.expired[-1]) == (["prove one"], None)
+    assert host.run()["changed"] is False
+
+
+def test_a_pinned_endpoint_is_proven_anew_by_its_own_declaration(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.run(rung="low")
+    declared_anew(host, probes={"capabilities": ["tools"]})
+    monkeypatch.setattr(_certificate, "PROBING", _certificate.PROBING + 1)
+    assert host.run()["kind"] == "prove"
+    era = host.store.current()
+    assert era is not None and "capabilities" not in era.blueprint.facts["probes"]
+    assert host.run()["kind"] == "none"
 
 
 def test_old_eras_go(host: Host) -> None:

@@ -673,6 +673,17 @@ def test_props_holds_the_promise_against_the_engine(served: Served, promised: in
     assert told.verdict == verdict and ("4096 tokens" in told.evidence) is (verdict == "fail"), told
 
 
+@pytest.mark.parametrize(("status", "verdict"), [(501, "pass"), (500, "fail"), (404, "fail")])
+def test_a_list_of_slots_may_be_off_and_nothing_else(served: Served, status: int, verdict: str) -> None:
+    env = {**PROPS_ENV, "CTX_SIZE": "4096", "PARALLEL": "2", "MMPROJ_FILE": "/models/toy-mmproj.gguf"}
+    served.answer("/props", body("props"))
+    served.answers["/slots"] = (status, b"not now")
+    told = probe_props(Target(Api("127.0.0.1", served.port), declare({"engine": "llamacpp", "env": env})))
+    assert told.verdict == verdict and (
+        verdict == "pass" or f"/slots: expected HTTP 200, found HTTP {status}" in told.evidence
+    )
+
+
 def test_series() -> None:
     told = series(KEPT["metrics"]["body"])
     assert set(LLAMA_SERVER.families) <= set(told) and len(told) >= 15
