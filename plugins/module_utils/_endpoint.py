@@ -32,6 +32,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
 from ansible_collections.dank.llm_fleet.plugins.module_utils._deploy import Done, Job, carry_out, go_back, prove_anew
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import look, row, truth_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_plan import Plan, decide, pin_words
+from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_record import record_red, recorded
 from ansible_collections.dank.llm_fleet.plugins.module_utils._engines import draw, gate_fit, redraw, serving_pids
 from ansible_collections.dank.llm_fleet.plugins.module_utils._envspec import port_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, EraStore
@@ -167,7 +168,7 @@ def converge(
     ``gates`` (see ``_gates``), ``ledger`` (what the boot took), ``gap_s`` (how long nothing served).
     """
     store, gates, dry = EraStore(paths.store), Gates(), check_mode or plan_only
-    with _recorded(paths, gates, "plan", dry=dry), gates.gate("blueprint"):
+    with recorded(paths, gates, "plan", dry=dry), gates.gate("blueprint"):
         down, killed = store.stood_down(), left_behind(store.lock_path)
         if down is not None and not asked.activate and not asked.pins:
             return _stood_down(paths, store, down)
@@ -357,9 +358,9 @@ def _turned_back(job: Job, plan: Plan, declared: Declared, exc: FleetError, *, o
                 go_back(job, exc)
         except FleetError as second:
             second.facts.setdefault("gate", exc.facts.get("gate"))
-            _record_red(job.paths, job.gates, plan.kind, second)
+            record_red(job.paths, job.gates, plan.kind, second)
             raise
-    _record_red(job.paths, job.gates, plan.kind, exc)
+    record_red(job.paths, job.gates, plan.kind, exc)
 
 
 def _own_files_again(job: Job, exc: FleetError) -> None:
@@ -373,63 +374,20 @@ def _own_files_again(job: Job, exc: FleetError) -> None:
         exc.facts["files_not_put_back"] = str(second)
 
 
-@contextlib.contextmanager
-def _recorded(paths: Paths, gates: Gates, kind: str, *, dry: bool = False) -> Iterator[None]:
-    """Around gates: the one that is red leaves its record before its error goes on, unless the run is ``dry``."""
-    try:
-        yield
-    except (FleetError, OSError) as exc:
-        fault = gates.fault(exc, f"deploy of endpoint {paths.endpoint}")
-        if not dry:
-            _record_red(paths, gates, kind, fault)
-        if fault is exc:
-            raise
-        raise fault from exc
-
-
-def _now(paths: Paths) -> dict[str, Any]:
-    """The endpoint's row; where its eras cannot be read, what can be told without them, and why."""
-    try:
-        return look(paths)[0]
-    except FleetError as exc:
-        state = _systemd.show(paths.unit)
-        told = row(None, paths.unit, state, health="not asked", pin=None, links=[], probes=[])
-        return {**told, "truth": exc.message}
-
-
-def _record_red(paths: Paths, gates: Gates, kind: str, exc: FleetError) -> None:
-    """Leave the record of a run in which a gate was red; the error carries the same, and why there is none."""
-    told, path = _now(paths), EraStore(paths.store).last_run_path
-    exc.facts.setdefault("endpoint", told)
-    exc.facts["gates"] = gates.passed
-    try:
-        make_dirs(paths.store)
-        gates.write(
-            path,
-            kind=kind,
-            served=False,
-            gate=exc.facts.get("gate"),
-            error={key: str(getattr(exc, key)) for key in ("what", "expected", "found", "remedy")},
-            went_back_to=exc.facts.get("went_back_to"),
-            serves={key: told[key] for key in ("era", "unit", "health", "truth")},
-        )
-    except OSError as second:  # the fault itself is the one to raise
-        exc.facts["record"] = f"none: {second}"
-        with contextlib.suppress(OSError):  # the run's before would contradict; where it cannot go either, that is told
-            os.unlink(path)
-
-
 def _carried_out(plan: Plan, job: Job, wanted: Mapping[str, Any]) -> Done:
     if plan.kind == "none":
         assert job.current is not None  # decide() never answers none without a current era
         return Done(job.current, truth_of(job.current, job.paths)[0], [], {}, 0.0)
-    with _recorded(job.paths, job.gates, plan.kind):
-        try:
-            return prove_anew(job, wanted) if plan.kind == "prove" else carry_out(job)
-        except FleetError as exc:
-            if "went_back_to" not in exc.facts:  # it was red before the cut-over
-                _own_files_again(job, exc)
+    try:
+        return prove_anew(job, wanted) if plan.kind == "prove" else carry_out(job)
+    except (FleetError, OSError) as exc:
+        fault = job.gates.fault(exc, f"deploy of endpoint {job.paths.endpoint}")
+        if "went_back_to" not in fault.facts:  # it was red before the cut-over
+            _own_files_again(job, fault)
+        record_red(job.paths, job.gates, plan.kind, fault)
+        if fault is exc:
             raise
+        raise fault from exc
 
 
 def _to_tell(rival: Paths, declared: Declared) -> bool:
