@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 import pytest
@@ -18,6 +19,18 @@ def test_status_verify_and_history_change_nothing(fleet, how):
         played = fleet.play(f"playbooks/{playbook}.yml", *how)
         assert played.rc == 0 and played.recap["changed"] == 0, played.text
         assert fleet.endpoint in played.text or playbook == "history", played.text
+    assert fleet.snapshot() == before and fleet.start() == start
+
+
+def test_fit_draws_a_bar_for_the_declared_shape_and_each_rung(fleet):
+    before, start = fleet.snapshot(), fleet.start()
+    played = fleet.play("playbooks/fit.yml", "-e", f"endpoint={fleet.endpoint}")
+    assert played.rc == 0 and played.recap["changed"] == 0, played.text
+    assert f"{fleet.endpoint} on {fleet.host}" in played.text, played.text
+    # The host holds all. On a large one all that is taken is less than a letter.
+    row = re.compile(r"^  (\S+) +host +\[[A-Z]*\.*\] +[\d,]+ of [\d,]+ MiB, [\d,]+ left, floor 0: fits$", re.MULTILINE)
+    rungs = fleet.variables()["llm_endpoints"][fleet.endpoint]["rungs"]
+    assert rungs and sorted(row.findall(played.text)) == sorted(["declared", *rungs]), played.text
     assert fleet.snapshot() == before and fleet.start() == start
 
 
