@@ -7,7 +7,8 @@
 set -euo pipefail
 
 cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/.."
-export LLM_FLEET_CACHE=${LLM_FLEET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/llm-fleet}
+# shellcheck source-path=SCRIPTDIR source=cache.sh
+source tools/cache.sh
 export PATH="$PWD/.venv/bin:$PATH"
 sources=$LLM_FLEET_CACHE/sources
 
@@ -30,7 +31,17 @@ die() {
 
 need_root() {
     [[ $(id -u) -eq 0 ]] || die "this needs root (podman hosts and packages); run it as root"
-    [[ -r /etc/debian_version ]] || die "this needs Debian 12 or 13; /etc/debian_version is not there"
+    need_debian /etc/os-release
+}
+
+need_debian() { # OS_RELEASE: derivatives have other packages; a newer Debian is likely to do, testing says no number
+    local told id version
+    [[ -r $1 ]] || die "this needs Debian 12 or 13; $1 cannot be read"
+    # shellcheck source=/dev/null
+    told=$(unset ID VERSION_ID && source "$1" && echo "${ID:-nothing} ${VERSION_ID:-}")
+    read -r id version <<<"$told"
+    [[ $id == debian && ! $version =~ ^([0-9]|1[01])$ ]] || die "this needs Debian 12 or 13; $1 says $told"
+    [[ $version == 1[23] ]] || printf 'warning: tried on Debian 12 and 13 alone; this is %s\n' "${version:-one without a number}" >&2
 }
 
 os_packages() { # install what is missing; asks apt only then

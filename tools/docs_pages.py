@@ -150,10 +150,11 @@ def faults_page() -> str:
     def rows(chosen: Sequence[Mapping[str, Any]]) -> str:
         told = []
         for each in chosen:
-            gate = f"`{each['link']}`" if "link" in each else each.get("gate") or f"({each['by']})"
+            gate = f"`{each['link']}`" if "link" in each else each["gate"]
             says = ", ".join(f"`{words}`" for words in each["says"])
             then = _THEN[each["then"]].format_map(each)
-            told.append([each["fault"], gate, says, then, f"{seconds[each['id']]:.1f}"])
+            took = seconds[each["id"]]
+            told.append([each["fault"], gate, says, then, "not measured yet" if took is None else f"{took:.1f}"])
         column = "Link of truth" if chosen is links else "Gate"
         return table(("Fault", column, "The message has", "What serves then", "Seconds"), told)
 
@@ -168,7 +169,6 @@ def faults_page() -> str:
             f"on {measured['at']} on two cores that were busy otherwise; a playbook adds its own. What to do: [read a "
             "failed gate](../how-to/read-a-failed-gate.md).\n",
             "## Before the cut-over\n",
-            "A name in brackets is no gate: the run ends before it comes to the gates.\n",
             rows(before),
             "## At the cut-over and after it\n",
             rows(after),

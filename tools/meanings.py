@@ -86,7 +86,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "probes": "What it must be seen to do beside what follows from `env` and `client`; see below",
         "setups": "What an R9V endpoint may serve from; see below",
         "api_key_file": "A file of root's on the host with the API key, which systemd hands to the server alone",
-        "keep_eras": "How many eras to keep (default 10)",
+        "keep_eras": "How many eras to keep (default 10), besides what served last and what a pin or rung names",
         "measured": "Memory figures of boots, which hold for one shape each; see below",
     },
     "MEASURED": {

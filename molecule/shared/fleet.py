@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+CACHE = Path(os.environ.get("LLM_FLEET_CACHE") or Path.home() / ".cache" / "llm-fleet")  # as tools/cache.sh has it
+SSH_CONFIG = CACHE / "testhosts" / "ssh_config"
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,7 @@ class Fleet:
 
     def ssh(self) -> list[str]:
         """The words that a command line on the host begins with."""
-        cache = os.environ.get("LLM_FLEET_CACHE", os.path.expanduser("~/.cache/llm-fleet"))
-        return ["ssh", "-F", f"{cache}/testhosts/ssh_config", self.host]
+        return ["ssh", "-F", str(SSH_CONFIG), self.host]
 
     def run(self, command: str, *, check: bool = True) -> str:
         """Run a shell command on the host by ssh and return what it printed."""

@@ -15,9 +15,12 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils import _envfile, _e
 from ansible_collections.dank.llm_fleet.plugins.module_utils._build_id import build_id
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, blueprint_digest, sha256_text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_schema import ENDPOINT
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_json
+from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_back import other_files
+from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import text_digests
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import UnitSpec, render
-from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, hash_file, read_stamp
+from ansible_collections.dank.llm_fleet.plugins.module_utils._unknown import endpoint_gaps, payload_gaps, refuse_gaps
 
 __all__ = [
     "Declared",
@@ -120,6 +123,11 @@ class Declared:
         """From an entry of ``llm_endpoints`` (or a module's parameters); what it leaves out keeps its default."""
         known = {one.name for one in fields(cls)} - {"launcher"}
         given = {key: value for key, value in entry.items() if key in known and value is not None}
+        for key in ("deadline_s", "keep_eras"):
+            if key in given and not ENDPOINT[key].test(given[key]):
+                raise FleetError(
+                    f"llm_endpoints.{entry.get('name')}.{key}", expected=ENDPOINT[key].expected, found=repr(given[key])
+                )
         return cls(launcher=launcher, **{"user": "llm", **given})
 
 
@@ -244,9 +252,11 @@ def unit_spec(declared: Declared, paths: Paths) -> UnitSpec:
 def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
     """The blueprint of the era that ``declared`` (with ``rung``) asks for, on this host as it is.
 
-    Raises a FleetError when a rule between env keys is broken, the runtime is not built, or the launcher
-    refuses (a file missing, a key unknown).
+    Raises a FleetError when a rule between env keys is broken, the runtime is not built, the launcher refuses (a file
+    missing, a key unknown), or a value is ``unknown``.
     """
+    gaps = endpoint_gaps(declared.name, _envspec.unknown_keys(declared.engine, effective_env(declared, rung)))
+    refuse_gaps([*payload_gaps(declared.payload), *gaps])
     runtime, spec = require_runtime(declared, paths), unit_spec(declared, paths)
     given = _envspec.normalise(declared.engine, effective_env(declared, rung) | _credential(declared, spec))
     env = _envspec.derive(
@@ -265,12 +275,13 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
         }
         for file in declared.payload["files"]
     ]
+    texts = text_digests(declared.drop_ins)
     digest = blueprint_digest(
         {
             "env": env_text,
             "unit": render(spec, ""),
             "launcher": sha256_text(declared.launcher),
-            "drop_ins": sorted(declared.drop_ins),
+            "drop_ins": sorted(texts.items()),
             "runtime": runtime["digest"],
             "payload": files,
         }
@@ -289,6 +300,7 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
         "client": dict(declared.client),
         "probes": dict(declared.probes),
         "drop_ins": list(declared.drop_ins),
+        "drop_in_digests": texts,
         "cards": [dict(card) for card in declared.cards],
         "rung": rung,
     }
@@ -296,21 +308,10 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
 
 
 def _payload_now(era: Era, stamp_dir: str) -> None:
-    """Refuse an era whose payload files are others now; one without a stamp that fits is read in full."""
-    for file in era.blueprint.facts["payload"]["files"]:
-        path = file["path"]
-        if not os.path.isfile(path) or not file["sha256"]:
-            continue  # the dry run judges files that the arguments name
-        stamp = read_stamp(stamp_dir, path)
-        fits = stamp is not None and stamp.identity == Identity.of(os.stat(path))
-        digest = stamp.sha256 if stamp is not None and fits else hash_file(path)[0]
-        if not digest.startswith(file["sha256"]):
-            raise FleetError(
-                f"era {era.id} cannot be restored: {path} is another file now",
-                expected=f"sha256 {file['sha256']}",
-                found=f"sha256 {digest}",
-                remedy="Have the old file back (role payload, with its digest in the inventory), then run again",
-            )
+    """Refuse an era whose payload files are others now and not kept aside; one whose stamp does not fit is read."""
+    for other in other_files(era.blueprint.facts, stamp_dir, thorough=True):
+        if other.copy is None:
+            raise other.fault(f"era {era.id} cannot be restored: ")
 
 
 def require_certified(era: Era) -> None:
@@ -338,7 +339,8 @@ def require_same_argv(era: Era, argv: Sequence[str]) -> None:
 def redraw(era: Era, stamp_dir: str) -> Blueprint:
     """The blueprint of an era that was proven before, as it was; a FleetError where what it needs is gone.
 
-    Its payload files must be the same, and its launcher's dry run still come to the arguments that were proven.
+    Its payload files must be the same, or kept aside, from where the deploy puts them back; and its launcher's dry run
+    still come to the arguments that were proven.
     """
     require_certified(era)
     _payload_now(era, stamp_dir)

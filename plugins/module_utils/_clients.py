@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_schema import CLIENT, check_keys
 
 __all__ = ["EFFORTS", "effort_map", "most_tokens", "providers"]
 
@@ -51,6 +52,8 @@ def most_tokens(where: str, client: Mapping[str, Any], window: int, percent: int
 
 def _model(where: str, entry: Mapping[str, Any], rung: str | None, percent: int) -> dict[str, Any]:
     client, env = entry["client"], {key: str(value) for key, value in entry["env"].items()}
+    if problems := check_keys(f"{where}.client", client, CLIENT):
+        raise FleetError(problems[0])
     window = int((client.get("rungs") or {}).get(rung, client["context_window"]) if rung else client["context_window"])
     alias = _envspec.alias_of(env)
     thinks = "reasoning_field" in client

@@ -16,7 +16,7 @@ from typing import Any
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec, _proc, _systemd
 from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api, api_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Paths
-from ansible_collections.dank.llm_fleet.plugins.module_utils._diagnosis import diagnose
+from ansible_collections.dank.llm_fleet.plugins.module_utils._diagnosis import diagnose, told_by_log
 from ansible_collections.dank.llm_fleet.plugins.module_utils._drain import drain
 from ansible_collections.dank.llm_fleet.plugins.module_utils._engines import chain
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era
@@ -36,13 +36,14 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import (
     Observed,
     launcher_fault,
     observe,
-    payload_paths,
     require,
 )
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth_files import payload_paths
 
 __all__ = [
     "Proof",
     "Say",
+    "alive",
     "api_of",
     "await_health",
     "cut_over",
@@ -80,7 +81,7 @@ def gate_port(units: Collection[str], port: int, leaving: Collection[str] = (), 
         if owner.unit not in free and owner.pid not in pids and owner.unit.partition(" of ")[0] not in leaving
     ]
     if others:
-        who = "; ".join(f"pid {o.pid} of {o.unit or 'no unit'}: {o.command}" for o in others)
+        who = "; ".join(owner.words for owner in others)
         raise FleetError(
             f"port {port} is taken",
             expected=f"a free port, or {' or '.join(units)} alone on it",
@@ -90,17 +91,32 @@ def gate_port(units: Collection[str], port: int, leaving: Collection[str] = (), 
         )
 
 
-def gate_drop_ins(unit: str, state: _systemd.UnitState, declared: list[str]) -> None:
-    """Refuse an undeclared drop-in before anything is touched: it would override what is deployed."""
+def gate_drop_ins(
+    unit: str, state: _systemd.UnitState, declared: list[str], proven: Mapping[str, str] | None = None
+) -> None:
+    """Refuse an undeclared drop-in before anything is touched: it would override what is deployed.
+
+    ``proven`` are the digests of the declared ones' texts in the era that will be started (see ``text_digests``).
+    """
     strange = sorted(set(_systemd.drop_ins_of(unit, state)) - set(declared))
     if strange:
         raise FleetError(
             f"unit {unit} has a drop-in that nobody declared",
             expected=", ".join(declared) or "no drop-in",
             found=", ".join(strange),
-            remedy="Move it away, or declare it under the endpoint's drop_ins",
+            remedy="Move it away; or, if it is wanted (a distribution may have some in service.d, for all services), "
+            f"declare it: llm_endpoints.{unit.removesuffix('.service')}.drop_ins: [{', '.join(strange)}]",
             gate="drop-ins",
         )
+    for path, digest in _systemd.text_digests(proven or {}).items():
+        if digest != (proven or {})[path]:
+            raise FleetError(
+                f"drop-in {path} of {unit} is not the text that the era was proven with",
+                expected=f"sha256 {(proven or {})[path]}",
+                found=digest if " " in digest else f"sha256 {digest}",
+                remedy="Put its old text back; or deploy what the inventory declares, which takes the new one",
+                gate="drop-ins",
+            )
 
 
 def gate_foreign(paths: Paths, staged: Mapping[str, Collection[str]], freed: Collection[str] = ()) -> None:
@@ -182,7 +198,8 @@ def cut_over(
     ``rivals`` are endpoints that make way: stopped, and not started at the next boot. Returns when the stop began
     (``time.monotonic``): from then on nothing serves. ``timeout_s`` is for each stop, the wait, and the start.
     """
-    put_files(blueprint, paths)
+    with gates.gate("files"):
+        put_files(blueprint, paths)
     pids = [state.main_pid for state in map(_systemd.show, [paths.unit, *(rival.unit for rival in rivals)])]
     say("stop what serves")
     stopped = time.monotonic()
@@ -234,16 +251,21 @@ def _fault(
     engine: str,
     *,
     gate: str,
+    port: int = 0,
 ) -> FleetError:
     """The error of a start that failed: the diagnosis, then what was found, then the last words of the log.
 
-    ``seen`` are the invocations that belong to this start; none means that of ``state``.
+    ``seen`` are the invocations that belong to this start; none means that of ``state``. Where it could not have its
+    ``port``, who has it.
     """
     log = _systemd.journal(unit, *(seen or (state.invocation_id,)), lines=_LOG_LINES)
     diagnosis = diagnose(state, log, engine)
     last = "\n".join(log.splitlines()[-_LAST_WORDS:])
     evidence = "".join(f"\n  {line}" for line in diagnosis.evidence)
     told = f"\nWhat told:{evidence}" if evidence else ""
+    if port and any(cause.signature.name == "port-taken" for cause in diagnosis.causes):
+        holders = "; ".join(owner.words for owner in _proc.listeners(port) if owner.unit != unit)
+        found += f"; port {port} is held by {holders}" if holders else f"; nobody else holds port {port} now"
     return FleetError(
         what,
         expected=expected,
@@ -268,7 +290,8 @@ def await_health(unit: str, api: Api, deadline_s: float, say: Say, *, engine: st
         if state.n_restarts > 0 or ended:
             expected = "a server that runs until /health answers 200"
             found = f"{state.words}, exit status {state.exit_status}, {state.n_restarts} restarts"
-            raise _fault(f"{unit} does not stay up", expected, found, unit, state, seen, engine, gate="health")
+            what = f"{unit} does not stay up"
+            raise _fault(what, expected, found, unit, state, seen, engine, gate="health", port=api.port)
         if state.running:
             answer = api.get("/health", timeout_s=5)
             if answer.status == 200:
@@ -276,7 +299,8 @@ def await_health(unit: str, api: Api, deadline_s: float, say: Say, *, engine: st
             last = answer.words
         if waited > deadline_s:
             expected = f"HTTP 200 from /health within {deadline_s:g} s"
-            raise _fault(f"{unit} is not healthy", expected, last, unit, state, seen, engine, gate="health")
+            what = f"{unit} is not healthy"
+            raise _fault(what, expected, last, unit, state, seen, engine, gate="health", port=api.port)
         say(f"waiting for health ({last[:60]})", int(waited))
         time.sleep(0.1 if waited < 5 else 1.0)
 
@@ -300,16 +324,16 @@ def prove(
     """
     facts = era.blueprint.facts
     with gates.gate("health"):
-        with _alive(paths.unit, None, engine=facts["engine"], gate="health"):
+        with alive(paths.unit, None, engine=facts["engine"], gate="health"):
             api = api_of(facts["env"])
         before = await_health(paths.unit, api, facts["deadline_s"], say, engine=facts["engine"])
     healthy_at = time.monotonic()
     say("truth: unit, process, socket, answer")
-    with gates.gate("truth"), _alive(paths.unit, before, engine=facts["engine"], gate="truth"):
+    with gates.gate("truth"), alive(paths.unit, before, engine=facts["engine"], gate="truth"):
         seen = look_at(era, paths, api)
         links = chain(era, paths, seen, api)
         require(links, paths.endpoint)
-    with gates.gate("probes"), _alive(paths.unit, before, engine=facts["engine"], gate="probes"):
+    with gates.gate("probes"), alive(paths.unit, before, engine=facts["engine"], gate="probes"):
         declared = declare(facts)
         verdicts = run(api, declared, select(probes_of(declared), expired), stop=True, say=say)
         require_probes(verdicts, paths.unit)
@@ -333,16 +357,19 @@ def _start_of(state: _systemd.UnitState) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _alive(unit: str, before: _systemd.UnitState | None, *, engine: str, gate: str) -> Iterator[None]:
+def alive(unit: str, before: _systemd.UnitState | None, *, engine: str, gate: str) -> Iterator[None]:
     """Around checks of a server: where one fails because its start (``before``, if it is known) ended, the error is how
-    it ended."""
+    it ended; where it runs on, the check's own, with what its log tells."""
     try:
         yield
     except FleetError as exc:
         time.sleep(_MOMENT_S)
         after = _systemd.show(unit)
         if after.running and (before is None or _start_of(after) == _start_of(before)):
-            raise
+            told = told_by_log(exc, _systemd.journal(unit, after.invocation_id, lines=_LOG_LINES), engine)
+            if told is exc:
+                raise
+            raise told from exc
         starts = [state.invocation_id for state in (before, after) if state is not None]
         seen = dict.fromkeys(each for each in starts if each)
         what, found = f"{unit} ended at: {exc.what}", f"{after.words}; {exc.found}"

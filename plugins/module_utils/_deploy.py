@@ -15,6 +15,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import P
 from ansible_collections.dank.llm_fleet.plugins.module_utils._certificate import certify, probing_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
     Say,
+    alive,
     cut_over,
     prove,
     put_files,
@@ -26,9 +27,11 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Bluepri
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import Foretold
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
+from ansible_collections.dank.llm_fleet.plugins.module_utils._own_files import own_files
 from ansible_collections.dank.llm_fleet.plugins.module_utils._retire import retire, undo
 from ansible_collections.dank.llm_fleet.plugins.module_utils._retire_plan import RetireSpec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
+from ansible_collections.dank.llm_fleet.plugins.module_utils._way_back import as_found
 
 __all__ = ["Done", "Job", "carry_out", "go_back", "prove_anew"]
 
@@ -67,13 +70,15 @@ class Done:
 def carry_out(job: Job) -> Done:
     """Do the job. When the proof of a new era breaks, what served before serves again before the error is raised."""
     paths, say = job.paths, job.say
-    if job.repair:
-        assert job.current is not None
-        era = job.current
-    else:
-        say("stage")
-        era = job.store.stage(job.target)
-    put_launcher(era.blueprint, paths)
+    with job.gates.gate("stage"):
+        if job.repair:
+            assert job.current is not None
+            era = job.current
+        else:
+            say("stage")
+            era = job.store.stage(job.target)
+        own_files(era.blueprint.facts, paths, job.rivals)
+        put_launcher(era.blueprint, paths)
     with job.gates.gate("unit"):
         _systemd.verify_unit(paths.unit, era.blueprint.unit_text)
     gate_ready(era.blueprint.facts, job.gates, idle=not (_systemd.show(paths.unit).main_pid or job.rivals))
@@ -84,16 +89,18 @@ def carry_out(job: Job) -> Done:
         begun = time.monotonic()
         if job.retirement is not None:
             say("retire what it replaces")
-            retire(job.retirement)
+            with job.gates.gate("retire"):
+                retire(job.retirement)
         say("cut over")
         patience_s = _patience_s(job)
         stopped = cut_over(era.blueprint, paths, say, job.gates, timeout_s=patience_s, rivals=job.rivals)
         proof = prove(era, paths, say, job.gates, fresh=True, expired=() if job.repair else None)
         gap_s = round(proof.healthy_at - (begun if job.retirement is not None else stopped), 1)
-        with job.gates.gate("ledger"):
+        engine = era.blueprint.facts["engine"]
+        with job.gates.gate("ledger"), alive(paths.unit, None, engine=engine, gate="ledger"):
             ledger = _ledger(era, job)
     except (FleetError, OSError) as exc:
-        fault = exc if isinstance(exc, FleetError) else FleetError(f"cut over of {paths.unit}: {exc}")
+        fault = job.gates.fault(exc, f"cut over of {paths.unit}")
         if not job.repair or job.rivals or job.retirement is not None:
             try:  # serving again comes first; the record of the failure is written in any case
                 go_back(job, fault)
@@ -210,6 +217,8 @@ def _served_before(job: Job, fault: FleetError) -> str:
     if current is not None:
         job.say(f"back to era {current.id}")
         try:
+            current, differs = as_found(current, job.paths.unit, job.target.facts["drop_ins"])
+            back = _own_files(current, job.paths, (), _patience_s(job))
             cut_over(current.blueprint, job.paths, job.say, Gates(), timeout_s=_patience_s(job))
             # It is certified: what it can do was seen.
             prove(current, job.paths, job.say, Gates(), fresh=True, expired=())
@@ -219,7 +228,7 @@ def _served_before(job: Job, fault: FleetError) -> str:
                 remedy="The endpoint is down; mend what the second message names and run site.yml again",
                 went_back_to=None,
             ) from second
-        return f"era {current.id}, which serves again"
+        return f"era {current.id}, which serves again{differs}{back}"
     try:
         if job.current is None:
             job.say("the first deploy failed: the unit is taken away again")
@@ -235,11 +244,24 @@ def _served_before(job: Job, fault: FleetError) -> str:
         ) from second
     if not job.rivals:
         return "nothing: this was the first deploy; unit and env file were taken away"
-    return ", ".join(_stand_up(rival, job.say, fault) for rival in job.rivals) + ", which serves again"
+    return ", ".join(_stand_up(rival, job, fault) for rival in job.rivals) + ", which serves again"
 
 
-def _stand_up(rival: Paths, say: Say, fault: FleetError) -> str:
+def _own_files(era: Era, paths: Paths, rivals: Sequence[Paths], patience_s: float) -> str:
+    """Have the era's own payload files under their names; says which were others. Where that cannot be, the unit is
+    stopped: it would serve what was never proven."""
+    try:
+        back = own_files(era.blueprint.facts, paths, rivals)
+    except (FleetError, OSError):
+        put_files(era.blueprint, paths)
+        _systemd.stop_and_disable(paths.unit, timeout_s=patience_s)
+        raise
+    return f", with its own {', '.join(back)} put back" if back else ""
+
+
+def _stand_up(rival: Paths, job: Job, fault: FleetError) -> str:
     """Start and prove an endpoint that had made way."""
+    say = job.say
     say(f"back to {rival.endpoint}")
     try:
         era = EraStore(rival.store).current()
@@ -247,8 +269,10 @@ def _stand_up(rival: Paths, say: Say, fault: FleetError) -> str:
             _systemd.enable(rival.unit)
             _systemd.start(rival.unit, timeout_s=300)
             return f"{rival.unit} (started, not proven: it has no era)"
+        era, differs = as_found(era, rival.unit)
         facts = era.blueprint.facts
         patience_s = int(facts["deadline_s"]) + int(facts["timeout_stop_s"]) + 60
+        back = _own_files(era, rival, [job.paths], patience_s)
         cut_over(era.blueprint, rival, say, Gates(), timeout_s=patience_s)
         prove(era, rival, say, Gates(), fresh=True, expired=())
     except (FleetError, OSError) as second:
@@ -257,4 +281,4 @@ def _stand_up(rival: Paths, say: Say, fault: FleetError) -> str:
             remedy=f"Both are down; mend what the second message names, then run systemctl start {rival.unit}",
             went_back_to=None,
         ) from second
-    return f"{rival.endpoint} in era {era.id}"
+    return f"{rival.endpoint} in era {era.id}{differs}{back}"

@@ -10,10 +10,11 @@ import signal
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._signatures import Match, match_log
 from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import UnitState
 
-__all__ = ["Diagnosis", "diagnose"]
+__all__ = ["Diagnosis", "diagnose", "told_by_log"]
 
 _SEE_LOG = "Read the lines below, and journalctl -u of the unit"
 _INVENTORY = "Mend what it names in the inventory and run site.yml"
@@ -136,6 +137,25 @@ def diagnose(state: UnitState, journal: str, engine: str) -> Diagnosis:
         meaning, remedy = f"{meaning}; {causes[0].signature.meaning}", causes[0].signature.remedy
     told = dict.fromkeys([line for line in lines if _TELLING.search(line)] + [cause.line for cause in causes])
     return Diagnosis(name, meaning, remedy, tuple(told)[-_EVIDENCE:], causes)
+
+
+def told_by_log(fault: FleetError, journal: str, engine: str) -> FleetError:
+    """``fault`` of a server that runs on, with what its start's log knows of causes; itself where that is nothing."""
+    causes = match_log(engine, journal)
+    if not causes:
+        return fault
+    told = "".join(
+        f"\n  {cause.signature.name}: {cause.signature.meaning}. {cause.signature.remedy}.\n    {cause.line}"
+        for cause in causes
+    )
+    return FleetError(
+        fault.what,
+        expected=fault.expected,
+        found=fault.found,
+        remedy=f"{(fault.remedy or 'See its log').rstrip('.')}.\nThe log of this start tells:{told}",
+        **fault.facts,
+        signatures=[cause.as_dict() for cause in causes],
+    )
 
 
 def _last_exit(state: UnitState, lines: list[str]) -> tuple[str, int]:

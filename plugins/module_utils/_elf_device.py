@@ -19,9 +19,9 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 
-from ansible_collections.dank.llm_fleet.plugins.module_utils._elf import Image, open_elf
+from ansible_collections.dank.llm_fleet.plugins.module_utils._elf import ElfError, Image, open_elf
 
-__all__ = ["device_archs"]
+__all__ = ["device_archs", "object_archs"]
 
 _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 _PACKED = b"CCOB"
@@ -51,6 +51,51 @@ def device_archs(path: str) -> set[str]:
             for section in image.named(name):
                 archs |= set(_containers(image, section.offset, section.offset + section.size))
     return archs
+
+
+# EF_AMDGPU_MACH, the lowest byte of e_flags (LLVM, "User Guide for AMDGPU Backend"); others are not judged.
+_MACHS = {
+    0x2C: "gfx900", 0x2F: "gfx906", 0x30: "gfx908", 0x36: "gfx1030", 0x3F: "gfx90a", 0x41: "gfx1100", 0x43: "gfx1150",
+    0x44: "gfx1103", 0x46: "gfx1101", 0x47: "gfx1102", 0x48: "gfx1200", 0x4A: "gfx1151", 0x4C: "gfx942",
+    0x4E: "gfx1201",
+}  # fmt: skip
+_EM_AMDGPU, _MACHINE_AT, _FLAGS_AT = 224, 18, 48
+
+
+class _Bare(Image):
+    """A file of device code that is in no program: bundles are read of it as of a section."""
+
+    def __init__(self, path: str, data: mmap.mmap) -> None:
+        self.path, self.data, self.machine, self.sections = path, data, "", []
+
+    def fault(self, what: str, expected: object, found: object) -> ElfError:
+        """The refusal of this file."""
+        return ElfError(
+            f"{self.path} is no sound device code: {what}",
+            expected=expected,
+            found=found,
+            remedy="Copy the toolkit's folder of that name anew: the file is cut off or damaged",
+        )
+
+
+def object_archs(path: str) -> set[str]:
+    """The cards of a file of device code as rocBLAS and hipBLASLt open it: an AMD code object, or offload bundles.
+
+    Empty for any other file, as a table. Raises an ElfError for one that is cut off.
+    """
+    with open(path, "rb") as handle:
+        head = handle.read(_FLAGS_AT + 4)
+        if head[:4] == b"\x7fELF" and len(head) == _FLAGS_AT + 4:
+            (machine,), (flags,) = (
+                struct.unpack_from("<H", head, _MACHINE_AT),
+                struct.unpack_from("<I", head, _FLAGS_AT),
+            )
+            arch = _MACHS.get(flags & 0xFF) if machine == _EM_AMDGPU else None
+            return set() if arch is None else {arch}
+        if not head.startswith((_BUNDLE, _PACKED)):
+            return set()
+        with mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return set(_bundles(_Bare(path, data), 0, len(data)))
 
 
 def _bundles(image: Image, start: int, end: int) -> Iterator[str]:

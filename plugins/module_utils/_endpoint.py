@@ -32,6 +32,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import (
 from ansible_collections.dank.llm_fleet.plugins.module_utils._deploy import Done, Job, carry_out, go_back, prove_anew
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import look, row, truth_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_plan import Plan, decide, pin_words
+from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_record import record_red, recorded
 from ansible_collections.dank.llm_fleet.plugins.module_utils._engines import draw, gate_fit, redraw, serving_pids
 from ansible_collections.dank.llm_fleet.plugins.module_utils._envspec import port_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, EraStore
@@ -42,9 +43,11 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_cards import 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import Foretold
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import make_dirs, read_optional, sweep
+from ansible_collections.dank.llm_fleet.plugins.module_utils._own_files import own_files
 from ansible_collections.dank.llm_fleet.plugins.module_utils._replaces import frees, leaving_units, spec_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._retire import RetireSpec, retire
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import first_broken
+from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, read_stamp
 
 __all__ = ["Asked", "converge"]
 
@@ -93,9 +96,24 @@ def _unforeseeable(declared: Declared, paths: Paths) -> str:
     """Why check mode cannot tell the whole: an earlier step, which did not really run, would make what is missing."""
     if find_runtime(paths.runtimes, declared.runtime) is None:
         return f"the runtime {declared.runtime} is not built yet; the rest cannot be foretold"
-    names = [os.path.join(declared.payload["dir"], file["name"]) for file in declared.payload["files"]]
-    missing = [name for name in names if not os.path.exists(name)]
-    return f"{missing[0]} is not fetched yet; the rest cannot be foretold" if missing else ""
+    for file in declared.payload["files"]:
+        path = os.path.join(declared.payload["dir"], file["name"])
+        why = _not_there_yet(path, file.get("sha256") or file.get("sha256_prefix") or "", paths.stamps)
+        if why:
+            return f"{path} {why}; the rest cannot be foretold"
+    return ""
+
+
+def _not_there_yet(path: str, digest: str, stamp_dir: str) -> str:
+    """Why what lies at ``path`` is not what will be deployed, by its stamp; "" where that is not known to be so."""
+    if not os.path.exists(path):
+        return "is not fetched yet"
+    stamp = read_stamp(stamp_dir, path)
+    if stamp is None:
+        return ""
+    if not stamp.identity.same_content(Identity.of(os.stat(path))):
+        return "was changed since it was verified"
+    return "" if stamp.sha256.startswith(digest.lower()) else "is another file than the declared one"
 
 
 def _pin_warning(name: str, pin: Mapping[str, Any], behind: bool) -> str:
@@ -149,16 +167,19 @@ def converge(
     ``flipped`` (env lines), ``fit`` (of a new era), ``endpoint`` (see ``_endpoint_look.row``), ``links``, ``probes``,
     ``gates`` (see ``_gates``), ``ledger`` (what the boot took), ``gap_s`` (how long nothing served).
     """
-    store = EraStore(paths.store)
-    down, killed = store.stood_down(), left_behind(store.lock_path)
-    if down is not None and not asked.activate and not asked.pins:
-        return _stood_down(paths, store, down)
-    restored = store.find(asked.era) if asked.era is not None else None
-    why = _unforeseeable(declared, paths) if check_mode and restored is None else ""
-    if why:
-        return {"changed": True, "work": True, "kind": "deploy", "reasons": [why], "warnings": [why]}
-    wanted = redraw(restored, paths.stamps) if restored is not None else draw(declared, paths, asked.rung)
-    current, pin = store.current(), store.pin()
+    store, gates, dry = EraStore(paths.store), Gates(), check_mode or plan_only
+    with recorded(paths, gates, "plan", dry=dry), gates.gate("blueprint"):
+        down, killed = store.stood_down(), left_behind(store.lock_path)
+        if down is not None and not asked.activate and not asked.pins:
+            return _stood_down(paths, store, down)
+        restored = store.find(asked.era) if asked.era is not None else None
+        why = _unforeseeable(declared, paths) if check_mode and restored is None else ""
+        if why:
+            return {"changed": True, "work": True, "kind": "deploy", "reasons": [why], "warnings": [why]}
+        wanted = redraw(restored, paths.stamps) if restored is not None else draw(declared, paths, asked.rung)
+        current, pin = store.current(), store.pin()
+        retirement = spec_of(declared, paths)
+        leaving = retire(retirement, check_mode=True)["actions"] if retirement is not None else []
     links, health = truth_of(current, paths) if current is not None else ([], "no era yet")
     plan = decide(
         wanted.digest,
@@ -174,8 +195,6 @@ def converge(
     up, owed = standing(others), store.made_way() or {}
     # What a killed run stopped comes back like what stands now, if the new era cannot be proven.
     rivals = [*up, *(one for one in others if one not in up and _owed(one, owed))]
-    retirement = spec_of(declared, paths)
-    leaving = retire(retirement, check_mode=True)["actions"] if retirement is not None else []
     more = [f"the run of {owed['since']} was killed before its proof"] if owed else []
     more += [f"{', '.join(one.endpoint for one in up)} makes way"] if up else []
     more += leaving
@@ -213,19 +232,21 @@ def converge(
         store,
         paths,
         say,
-        Gates(),
+        gates,
         rivals,
         retirement=retirement if leaving or owed.get("retires") else None,
         since=owed.get("since") or datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    dry = check_mode or plan_only
     if plan.kind not in ("none", "prove"):  # what starts nothing has nothing to wait for
         try:
             foretold = _gates_before(job, declared, asked, retirement, wanted.facts if restored is None else None)
-        except FleetError as exc:
+        except (FleetError, OSError) as exc:
+            fault = gates.fault(exc, f"deploy of endpoint {declared.name}")
             if not dry:
-                _turned_back(job, plan, declared, exc, owed=bool(owed))
-            raise
+                _turned_back(job, plan, declared, fault, owed=bool(owed))
+            if fault is exc:
+                raise
+            raise fault from exc
         job = replace(job, foretold=foretold)
         if foretold is not None:
             result["fit"] = foretold.told
@@ -251,7 +272,7 @@ def converge(
             store.set_pin(None)
         _tell_who_stands(store, others, declared, asked)
         job.gates.write(store.last_run_path, kind=plan.kind, era=done.era.id, served=True)
-        result["pruned"] = prune(store, declared.keep_eras)
+        result["pruned"] = prune(store, declared.keep_eras, declared.rungs)
     result["endpoint"] = row(
         done.era,
         paths.unit,
@@ -292,7 +313,7 @@ def _gates_before(
             gate_foreign(paths, job.store.staged(), frees(retirement, paths))
         gate_shadow(paths, state, leaving_units(retirement))
     with gates.gate("drop-ins"):
-        gate_drop_ins(paths.unit, state, facts["drop_ins"])
+        gate_drop_ins(paths.unit, state, facts["drop_ins"], facts.get("drop_in_digests"))
     with gates.gate("port"):
         units = [paths.unit, *(rival.unit for rival in job.rivals)]
         pids = serving_pids([paths, *job.rivals])
@@ -328,32 +349,29 @@ def _turned_back(job: Job, plan: Plan, declared: Declared, exc: FleetError, *, o
 
     Raises the error of a way back that fails too, which tells of both.
     """
+    if job.current is not None and not owed:
+        with contextlib.suppress(FleetError), _alone(declared, job.paths):  # where another run is at work, it is its
+            _own_files_again(job, exc)
     if owed:
         try:
             with _alone(declared, job.paths):
                 go_back(job, exc)
         except FleetError as second:
             second.facts.setdefault("gate", exc.facts.get("gate"))
-            _record_red(job, plan, second)
+            record_red(job.paths, job.gates, plan.kind, second)
             raise
-    _record_red(job, plan, exc)
+    record_red(job.paths, job.gates, plan.kind, exc)
 
 
-def _record_red(job: Job, plan: Plan, exc: FleetError) -> None:
-    """Leave the record of a run in which a gate was red; the error carries the same."""
-    told = look(job.paths)[0]
-    exc.facts.setdefault("endpoint", told)
-    exc.facts["gates"] = job.gates.passed
-    make_dirs(job.paths.store)
-    job.gates.write(
-        job.store.last_run_path,
-        kind=plan.kind,
-        served=False,
-        gate=exc.facts.get("gate"),
-        error={key: str(getattr(exc, key)) for key in ("what", "expected", "found", "remedy")},
-        went_back_to=exc.facts.get("went_back_to"),
-        serves={key: told[key] for key in ("era", "unit", "health", "truth")},
-    )
+def _own_files_again(job: Job, exc: FleetError) -> None:
+    """Nothing was touched by this run: what serves, and would be started again at a boot, has its own payload files
+    under their names, though the payload was changed before. Where that fails, truth is red and says so."""
+    if job.current is None:
+        return
+    try:
+        own_files(job.current.blueprint.facts, job.paths, job.rivals)
+    except (FleetError, OSError) as second:
+        exc.facts["files_not_put_back"] = str(second)
 
 
 def _carried_out(plan: Plan, job: Job, wanted: Mapping[str, Any]) -> Done:
@@ -362,9 +380,14 @@ def _carried_out(plan: Plan, job: Job, wanted: Mapping[str, Any]) -> Done:
         return Done(job.current, truth_of(job.current, job.paths)[0], [], {}, 0.0)
     try:
         return prove_anew(job, wanted) if plan.kind == "prove" else carry_out(job)
-    except FleetError as exc:
-        _record_red(job, plan, exc)
-        raise
+    except (FleetError, OSError) as exc:
+        fault = job.gates.fault(exc, f"deploy of endpoint {job.paths.endpoint}")
+        if "went_back_to" not in fault.facts:  # it was red before the cut-over
+            _own_files_again(job, fault)
+        record_red(job.paths, job.gates, plan.kind, fault)
+        if fault is exc:
+            raise
+        raise fault from exc
 
 
 def _to_tell(rival: Paths, declared: Declared) -> bool:

@@ -31,7 +31,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._gates import Gates
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines import Ledger
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, Observed
 
-__all__ = ["Engine", "chain", "draw", "gate_fit", "gate_ledger", "gate_ready", "redraw", "serving_pids"]
+__all__ = ["Engine", "chain", "draw", "gate_fit", "gate_ledger", "gate_ready", "outer_pids", "redraw", "serving_pids"]
 
 Facts = Mapping[str, Any]
 
@@ -136,11 +136,16 @@ def gate_ledger(
     return _ENGINES[_envspec.engine_of(env)].weigh(unit, invocation_id, env, cards, predicted)
 
 
+def outer_pids(era: Era) -> frozenset[int]:
+    """The processes outside its unit that serve ``era`` now."""
+    return _of(era.blueprint.facts).pids(era.blueprint.facts)
+
+
 def serving_pids(endpoints: list[Paths]) -> frozenset[int]:
     """The processes outside their units that serve the current eras of ``endpoints``."""
     found: frozenset[int] = frozenset()
     for paths in endpoints:
         era = EraStore(paths.store).current()
         if era is not None and _systemd.show(paths.unit).main_pid:
-            found |= _of(era.blueprint.facts).pids(era.blueprint.facts)
+            found |= outer_pids(era)
     return found

@@ -13,6 +13,7 @@ from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._envfile import render_line
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._unknown import UNKNOWN
 
 __all__ = ["Key", "to_text", "value_fault"]
 
@@ -25,6 +26,7 @@ class Key:
 
     ``kind``: int, float, bool (0 or 1), choice, list (comma-separated, each of ``choices`` or like ``pattern``),
     file (a payload file: its name, or its absolute path), path (absolute), text (like ``pattern``), json (an object).
+    A path may be ``unknown``, but not that of a program: then the endpoint is not deployed.
     ``words`` are values that an int takes besides numbers. ``low`` and ``high`` are inclusive.
     ``empty`` says what an empty value opts out of; "" means that an empty value is refused.
 
@@ -51,6 +53,11 @@ class Key:
     note: str = ""
 
     @property
+    def may_be_unknown(self) -> bool:
+        """Whether the inventory may say ``unknown``, of a file that lies somewhere on the host."""
+        return self.kind == "path" and self.form != "program"
+
+    @property
     def values(self) -> str:
         """What the key takes, for a message or a table."""
         if self.kind in ("int", "float"):
@@ -68,7 +75,7 @@ class Key:
             return "a comma-separated list of " + (", ".join(self.choices) or f"items like {self.pattern}")
         return {
             "file": "a file of the payload",
-            "path": "an absolute path",
+            "path": "an absolute path" + (f", or {UNKNOWN}" if self.may_be_unknown else ""),
             "json": "a JSON object",
             "text": f"text like {self.pattern}",
         }[self.kind]
@@ -109,7 +116,7 @@ def value_fault(key: Key, value: str) -> str:
         "choice": lambda: value not in key.choices,
         "list": lambda: _list_fault(key, value),
         "file": lambda: "/" in value and not value.startswith("/"),
-        "path": lambda: not value.startswith("/"),
+        "path": lambda: not value.startswith("/") and not (key.may_be_unknown and value == UNKNOWN),
         "json": lambda: _json_fault(value),
         "text": lambda: not re.fullmatch(key.pattern, value),
     }[key.kind]()

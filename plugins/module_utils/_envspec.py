@@ -12,6 +12,7 @@ from typing import Any
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec_llamacpp, _envspec_r9v
 from ansible_collections.dank.llm_fleet.plugins.module_utils._envkey import Key, to_text, value_fault
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._unknown import UNKNOWN
 
 __all__ = [
     "ENGINES",
@@ -25,6 +26,7 @@ __all__ = [
     "normalise",
     "port_of",
     "shape",
+    "unknown_keys",
 ]
 
 _SPECS = {"llamacpp": _envspec_llamacpp, "r9v": _envspec_r9v}
@@ -75,6 +77,12 @@ def normalise(engine: str, env: Mapping[str, Any]) -> dict[str, str]:
         if name not in table:
             raise _unknown(engine, str(name))
     return {name: to_text(key, env[name]) for name, key in table.items() if name in env}
+
+
+def unknown_keys(engine: str, env: Mapping[str, Any]) -> list[str]:
+    """The keys of an env whose value is ``unknown`` where that is no value."""
+    table = _TABLES[_engine(engine)]
+    return [name for name, value in env.items() if value == UNKNOWN and name in table and table[name].may_be_unknown]
 
 
 def check(engine: str, env: Mapping[str, str]) -> list[str]:

@@ -7,14 +7,22 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era, EraStore
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import ERA_VARIABLE
 
-__all__ = ["changes", "history", "model_file", "prune", "referenced_files", "referenced_runtimes"]
+__all__ = [
+    "changes",
+    "history",
+    "model_file",
+    "prune",
+    "referenced_digests",
+    "referenced_files",
+    "referenced_runtimes",
+]
 
 
 def history(store: EraStore) -> list[dict[str, Any]]:
@@ -121,8 +129,18 @@ def _runtime(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
     return f"{told[0]} -> {told[1]}"
 
 
-def prune(store: EraStore, keep: int) -> list[str]:
-    """Remove the oldest eras but the last ``keep``, the current, the previous and the pinned one; the ids that went.
+def _of_rung(store: EraStore, era_id: str, rungs: Collection[str]) -> bool:
+    """Whether the era was proven at one of ``rungs``; one that cannot be read can be restored by nobody."""
+    try:
+        era = store.load(era_id)
+    except FleetError:
+        return False
+    return era.state == "certified" and era.blueprint.facts.get("rung") in rungs
+
+
+def prune(store: EraStore, keep: int, rungs: Collection[str] = ()) -> list[str]:
+    """Remove the oldest eras but the last ``keep``, the current, the previous, what a pin names and the certified ones
+    of ``rungs``, those that are declared; the ids that went.
 
     A removal that a killed run began is finished first. The caller holds the store's lock.
     """
@@ -130,9 +148,15 @@ def prune(store: EraStore, keep: int) -> list[str]:
         raise FleetError("how many eras to keep", expected="1 or more", found=keep)
     store.sweep()
     known = store.ids()
-    pinned = (store.pin() or {}).get("era")
-    kept = {*known[-keep:], store.linked_id("current"), store.linked_id("previous"), pinned}
-    gone = [era_id for era_id in known if era_id not in kept]
+    pin = store.pin() or {}
+    kept = {
+        *known[-keep:],
+        store.linked_id("current"),
+        store.linked_id("previous"),
+        pin.get("era"),
+        pin.get("restored"),
+    }
+    gone = [era_id for era_id in known if era_id not in kept and not _of_rung(store, era_id, rungs)]
     for era_id in gone:
         store.remove(era_id)
     return gone
@@ -154,6 +178,22 @@ def referenced_files(state_dir: str) -> set[str]:
         paths.update(file["path"] for file in facts["payload"]["files"])
         paths.update(value for value in facts["env"].values() if value.startswith("/"))
     return paths
+
+
+def referenced_digests(state_dir: str) -> dict[str, set[str]]:
+    """``{path: sha256}`` of the payload files that the eras on the host need, each digest in full or its beginning.
+
+    It is the empty beginning where an era does not say which bytes it needs of a path.
+    """
+    digests: dict[str, set[str]] = {}
+    for era in _all_eras(state_dir):
+        facts = era.blueprint.facts
+        named = {file["path"]: str(file["sha256"] or "") for file in facts["payload"]["files"]}
+        for path in (value for value in facts["env"].values() if value.startswith("/")):
+            named.setdefault(path, "")
+        for path, digest in named.items():
+            digests.setdefault(path, set()).add(digest)
+    return digests
 
 
 def referenced_runtimes(state_dir: str) -> set[str]:

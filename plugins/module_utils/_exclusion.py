@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_optional
+from ansible_collections.dank.llm_fleet.plugins.module_utils._io import open_own, read_optional
 
 __all__ = ["CONTROLLER", "Held", "Holder", "file_lock", "left_behind"]
 
@@ -135,14 +135,8 @@ def file_lock(path: str, *, wait_s: float, purpose: str) -> Iterator[Held]:
     Waits ``wait_s`` seconds, then raises a FleetError that names the holder. The kernel frees the lock when the holder
     dies, whatever the file says: a name in a lock that is free is that of a run that was killed.
     """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd, waited = _hold(path, wait_s, purpose)
     try:
-        deadline, waited = time.monotonic() + wait_s, False
-        while not _taken(fd):
-            waited = True
-            if time.monotonic() >= deadline:
-                raise _refusal(path, fd, wait_s, purpose)
-            time.sleep(0.2)
         killed = Holder.read(os.pread(fd, 4096, 0))
         text = json.dumps(asdict(Holder.me(purpose))).encode() + b"\n"
         os.ftruncate(fd, 0)
@@ -153,6 +147,42 @@ def file_lock(path: str, *, wait_s: float, purpose: str) -> Iterator[Held]:
             os.ftruncate(fd, 0)
     finally:
         os.close(fd)
+
+
+def _hold(path: str, wait_s: float, purpose: str) -> tuple[int, bool]:
+    """The lock's descriptor, held, and whether another run held it before."""
+    deadline, waited = time.monotonic() + wait_s, False
+    while True:
+        try:
+            fd = open_own(path, os.O_RDWR | os.O_CREAT)
+        except FileNotFoundError as exc:
+            if not waited:
+                raise
+            raise FleetError(
+                f"{path} is gone, with its folder",
+                expected=f"a lock for {purpose}",
+                found="another run removed them while this one waited",
+                remedy="Run again if the folder shall be there",
+            ) from exc
+        try:
+            if _taken(fd) and _still(path, fd):
+                return fd, waited
+            waited = True
+            if time.monotonic() >= deadline:
+                raise _refusal(path, fd, wait_s, purpose)
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+        time.sleep(0.2)
+
+
+def _still(path: str, fd: int) -> bool:
+    """Whether ``path`` names this very file: a lock on one that was removed meanwhile keeps nobody out."""
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(fd))
+    except FileNotFoundError:
+        return False
 
 
 def _taken(fd: int) -> bool:

@@ -36,9 +36,10 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import (
     environment_link,
     first_broken,
     observe,
-    payload_paths,
+    stray_link,
     unit_links,
 )
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth_files import payload_paths
 
 __all__ = [
     "card_samples",
@@ -138,7 +139,8 @@ def _links(era: Era, paths: Paths, seen: Observed) -> list[Link]:
     become: playbook verify follows the chain into it."""
     drop_ins = era.blueprint.facts["drop_ins"]
     if era.blueprint.facts["engine"] == "r9v":
-        return [*unit_links(era, paths.unit, paths.unit_file, seen, drop_ins), environment_link(era, seen)]
+        unit = unit_links(era, paths.unit, paths.unit_file, seen, drop_ins)
+        return [*unit, environment_link(era, seen), stray_link(era, seen)]
     return chain(era, paths.unit, paths.unit_file, seen, drop_ins)
 
 

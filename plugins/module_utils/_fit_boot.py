@@ -13,7 +13,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import Flee
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf import Gguf
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger import DRIVER_NOTE, PROJECTOR_NOTE, Plan
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines import Ledger, Line, gather
-from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import MIB, Card, Shape, context
+from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import MIB, Card, Context, Shape, context
 
 __all__ = ["HOST", "MEASURED_TERMS", "Boot", "Measured", "faults_of_terms"]
 
@@ -107,6 +107,11 @@ class Boot:
         ]
         return fitting[-1] if fitting else None
 
+    def context(self) -> Context:
+        """The context that the server makes of its shape, whatever the architecture."""
+        trained = self.model.metadata.get(f"{self.model.architecture}.context_length")
+        return context(self.shape, trained if isinstance(trained, int) else 0)
+
     def plan(self) -> Plan:
         """Everything counted but the split."""
         return Plan.of(
@@ -161,8 +166,7 @@ class Boot:
             for card, terms in self._figures(found)
             if "total_mib" in terms
         ]
-        trained = self.model.metadata.get(f"{self.model.architecture}.context_length")
-        room = context(self.shape, trained if isinstance(trained, int) else 0)
+        room = self.context()
         cards, host = gather(lines, self.cards, self.host)
         notes = () if host.total else ("the cards' totals are measured, and nothing is counted on the host",)
         return Ledger(cards, host, tuple(lines), room.n_ctx, room.n_ctx_seq, (), notes)
@@ -180,6 +184,8 @@ class Boot:
                 if instead:
                     lines = [line for line in lines if (line.card, line.term) != (card, term)]
                 label = name.removesuffix("_mib")
+                # It stands in the place of the line that says that nobody knows it.
+                lines = [line for line in lines if (line.card, line.name, line.label) != (card, label, "uncounted")]
                 lines.append(Line(label, term, card, round(value * MIB), "measured", found.name))
         counted = set()
         if {"projector_compute_mib", "total_mib"} & set(told.get(self.devices[0] if self.devices else None, {})):

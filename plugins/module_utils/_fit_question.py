@@ -74,6 +74,18 @@ def _shape(params: Mapping[str, Any]) -> Shape:
     )
 
 
+def _require_this_shape(name: str, entry: Mapping[str, Any]) -> None:
+    """Refuse figures that name a boot of their own: beside ``model`` there is nothing to hold them against."""
+    for key in ("env", "runtime", "payload"):
+        if entry.get(key):
+            raise FleetError(
+                f"{name}: {key}",
+                expected="none beside `model`, whose figures are of the settings asked",
+                found=repr(entry[key]),
+                remedy="Leave figures of another boot out, or ask by `env` and `payload`",
+            )
+
+
 def _plain_boot(params: Mapping[str, Any], host: Card) -> Boot:
     """The boot of a model and settings given one by one."""
     shape = _shape(params)
@@ -82,10 +94,11 @@ def _plain_boot(params: Mapping[str, Any], host: Card) -> Boot:
     headers = {role: read_first([place], read) for role, place in files.items()}
     cards = tuple(Card(card["name"], card["free_mib"], card["floor_mib"]) for card in params["cards"])
     loads, devices = frozenset(files.items()), tuple(card.name for card in cards)
-    measured = tuple(
-        Measured(one["name"] or f"measured[{number}]", "", "", shape, loads, devices, one["cards"])
-        for number, one in enumerate(params["measured"])
-    )
+    measured = []
+    for number, one in enumerate(params["measured"]):
+        name = one["name"] or f"measured[{number}]"
+        _require_this_shape(name, one)
+        measured.append(Measured(name, "", "", shape, loads, devices, one["cards"]))
     return Boot(
         headers["model"],
         shape,
@@ -95,7 +108,7 @@ def _plain_boot(params: Mapping[str, Any], host: Card) -> Boot:
         lora=headers.get("lora"),
         host=host,
         files=files,
-        measured=measured,
+        measured=tuple(measured),
     )
 
 

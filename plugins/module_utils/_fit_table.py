@@ -94,5 +94,6 @@ def fit_lines(name: str, told: Mapping[str, Any]) -> list[str]:
             extra.append(f"TENSOR_SPLIT={','.join(map(str, one['split']))} would leave {left} MiB")
         extra += [advice_text(one) for one in fit["advice"]]
         lines += [f"  {'':<{label_width}}  {text}" for text in extra]
-    lines += [f"  note: {text}" for text in told["fit"].get("notes", [])]
+    notes = dict.fromkeys(text for fit in shown.values() for text in fit.get("notes", []))
+    lines += [f"  note: {text}" for text in notes]
     return lines

@@ -12,9 +12,12 @@ from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_boot import Boot
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_env import device_names
+from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger import DRIVER_NOTE
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines import Ledger, Line, gather
+from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_model import UnknownMemory
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import MIB
 from ansible_collections.dank.llm_fleet.plugins.module_utils._second_opinion import (
+    DRAFTER,
     HOST,
     PROGRAM,
     Opinion,
@@ -49,7 +52,19 @@ def hold_against(opinion: Opinion, boot: Boot, facts: Mapping[str, Any], cards: 
 def engines_ledger(
     opinion: Opinion, boot: Boot, facts: Mapping[str, Any], cards: Sequence[Mapping[str, Any]]
 ) -> Ledger:
-    """The engine's count as a ledger, for a model whose memory is not known here: whole MiB, rounded up."""
+    """The engine's count as a ledger, for a model whose memory is not known here: whole MiB, rounded up.
+
+    UnknownMemory where the boot loads what the tool does not count.
+    """
+    # A proposer without a context of its own takes no buffers: the tool's logits are a whole batch's.
+    beside = [what for what in opinion.left_out if what != DRAFTER or boot.shape.drafter_type]
+    if beside:
+        raise UnknownMemory(
+            f"{PROGRAM} counts the model alone",
+            expected="nothing beside a model whose memory is not known",
+            found=f"{', '.join(beside)} beside it",
+            remedy="Give the totals of a boot under `measured`, or take out what is beside the model",
+        )
     names = _devices(facts, cards)
     lines = [
         Line(
@@ -64,6 +79,6 @@ def engines_ledger(
         for term, mib in (("weights", device.model_mib), ("kv", device.context_mib), ("compute", device.compute_mib))
     ]
     per_card, host = gather(lines, boot.cards, boot.host)
-    slots = boot.shape.parallel or 4
-    size = boot.shape.ctx_size
-    return Ledger(per_card, host, tuple(lines), size, size // slots, (), (f"counted by {PROGRAM}: the model alone",))
+    room = boot.context()
+    notes = (f"counted by {PROGRAM}, in whole MiB", *([DRIVER_NOTE] if boot.cards else []))
+    return Ledger(per_card, host, tuple(lines), room.n_ctx, room.n_ctx_seq, (), notes)

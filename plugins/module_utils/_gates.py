@@ -33,6 +33,11 @@ _BACK = "the last proven era, started again; after a first deploy nothing"
 
 # In the order in which a deploy passes them. None can be left out, and none but the first failure is reached.
 GATES = (
+    Gate(
+        "blueprint",
+        "Inventory, runtime and the launcher's dry run make an era, and the eras on the host can be read",
+        _BEFORE,
+    ),
     Gate("foreign files", "Nobody else's unit has the endpoint's name, nor before a first deploy an env file", _BEFORE),
     Gate("drop-ins", "The unit has no drop-in that the endpoint does not declare", _BEFORE),
     Gate("port", "Nobody but the endpoint, or a rival that makes way, listens on its port", _BEFORE),
@@ -45,7 +50,10 @@ GATES = (
     Gate("kinship", "Projector, drafter and adapter belong to the model, whose types the runtime knows", _BEFORE),
     Gate("second opinion", "The engine's own count of the memory, where it has one, agrees with ours", _BEFORE),
     Gate("fit", "The boot leaves every card, and the host, its floor", _BEFORE),
+    Gate("stage", "The new era and its launcher can be written", _BEFORE),
     Gate("unit", "systemd-analyze verify has no word to say of the unit", _BEFORE),
+    Gate("retire", "What the endpoint replaces is stopped and moved away, and nothing of it is left", _BACK),
+    Gate("files", "Env file and unit file can be put in place, and systemd reads them", _BACK),
     Gate("drain", "After the stop the old processes are gone, the port is free, the cards' memory is back", _BACK),
     Gate("start", "systemd can start the unit: its program, user, folder and env file are there", _BACK),
     Gate("health", "The unit stays up, and /health answers 200 within the deadline", _BACK),
@@ -86,6 +94,17 @@ class Gates:
         finally:
             row["seconds"] = round(time.monotonic() - started, 3)
             self.passed.append(row)
+
+    @property
+    def red(self) -> str | None:
+        """The gate that stopped the run, if one did."""
+        return str(self.passed[-1]["gate"]) if self.passed and not self.passed[-1]["ok"] else None
+
+    def fault(self, exc: FleetError | OSError, what: str) -> FleetError:
+        """``exc`` itself; what the system refused (a full disk, a missing right) as the fault of the red gate."""
+        if isinstance(exc, FleetError):
+            return exc
+        return FleetError(f"{what}: {exc}", gate=self.red, gates=self.passed)
 
     def write(self, path: str, **facts: Any) -> None:
         """Leave the record of this run at ``path``, in place of the last one's."""

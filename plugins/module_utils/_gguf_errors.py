@@ -24,6 +24,7 @@ __all__ = [
     "GapInData",
     "GgufError",
     "HeaderTooShort",
+    "KeyNotText",
     "LengthBeyondFile",
     "LimitExceeded",
     "LongTensorName",
@@ -108,6 +109,10 @@ class LimitExceeded(GgufError):
 
 class EmptyKey(GgufError):
     """A metadata key without a name."""
+
+
+class KeyNotText(GgufError):
+    """A metadata key that is no UTF-8: shown, it would be another key's name."""
 
 
 class DuplicateKey(GgufError):

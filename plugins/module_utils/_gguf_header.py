@@ -22,6 +22,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf_errors import
     EmptyKey,
     ForeignEndian,
     HeaderTooShort,
+    KeyNotText,
     LengthBeyondFile,
     LimitExceeded,
     NestedArray,
@@ -144,16 +145,20 @@ def _read_start(cursor: Cursor) -> tuple[int, int, int]:
 
 def _read_metadata(cursor: Cursor, count: int, keys: Collection[str] | None, whole: Collection[str]) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
-    seen: set[bytes] = set()
+    seen: set[str] = set()
     for index in range(count):
         cursor.place = f"key {index}"
         raw = cursor.string("the name", _KEY_LIMIT)
         if not raw:
             raise EmptyKey(f"{cursor.name}: key {index} of {count} is empty", expected="a name", found="no byte")
-        key = raw.decode("utf-8", "backslashreplace")
-        if raw in seen:
+        try:
+            key = raw.decode("utf-8")
+        except UnicodeDecodeError as exc:
+            what = f"{cursor.name}: key {index} of {count} is no text"
+            raise KeyNotText(what, expected="UTF-8", found=repr(raw[:80])) from exc
+        if key in seen:
             raise DuplicateKey(f"{cursor.name}: key {key!r} stands twice", expected="each key once", found="two values")
-        seen.add(raw)
+        seen.add(key)
         cursor.place = f"the value of {key!r}"
         asked = key in whole or (keys is not None and key in keys)
         kept = asked or keys is None or key in _ALWAYS or key.endswith(_ALWAYS_ENDS)

@@ -31,11 +31,12 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._http import (
     shown_url,
     strong_validator,
 )
+from ansible_collections.dank.llm_fleet.plugins.module_utils._http_deadline import Deadline
 
 __all__ = ["FileSource", "HttpSource", "Source", "is_url", "open_bytes"]
 
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})")
-_PIECE = 64 << 10  # bytes between two looks at the clock
+_PIECE = 64 << 10
 
 
 class Source(Protocol):
@@ -79,7 +80,7 @@ class HttpSource:
     """A URL read by ranges. Each answer must be a 206 for the very range, of the same file as the first one.
 
     A redirect is followed once and its target asked from then on. ``requests`` and ``bytes`` count what was spent;
-    ``deadline`` (of the monotonic clock) bounds a server that trickles.
+    ``deadline`` (of the monotonic clock) bounds a server that trickles its headers or its body.
     """
 
     windows = (256 << 10, 4 << 20)
@@ -105,18 +106,41 @@ class HttpSource:
         headers = {"Range": f"bytes={offset}-{last}"}
         if validator := strong_validator(self._etag):
             headers["If-Range"] = validator
-        self.requests += 1
         try:
-            with answer_to(self._url, headers, self._timeout_s) as (answer, shown):
-                self._url = answer.geturl()
-                count = self._check(answer, shown, offset, last)
-                body = self._body(answer, shown, count)
+            body = self._ask(headers, offset, last)
         except RangeRefused as exc:  # status 416
             if offset:
                 raise ChangedWhileRead(f"{self.name} became shorter while it was read", found=exc.found) from exc
             raise EmptyFile(f"{self.name} is empty", expected="a GGUF file", found="no byte at position 0") from exc
         self.bytes += len(body)
         return body
+
+    def _ask(self, headers: dict[str, str], offset: int, last: int) -> bytes:
+        """One request, all of it within what is left of the deadline."""
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise self._too_slow()
+        self.requests += 1
+        try:
+            with (
+                Deadline(left) as deadline,
+                answer_to(self._url, headers, min(self._timeout_s, left), handlers=deadline.handlers()) as (
+                    answer,
+                    shown,
+                ),
+            ):
+                self._url = answer.geturl()
+                count = self._check(answer, shown, offset, last)
+                return self._body(answer, shown, count)
+        except FleetError as exc:
+            # A connection that the deadline shut down looks like any other fault of the server.
+            if time.monotonic() >= self._deadline:
+                raise self._too_slow() from exc
+            raise
+
+    def _too_slow(self) -> SourceError:
+        expected = f"the header within {self._deadline_s:g} s"
+        return SourceError(f"{self.name} is too slow", expected=expected, found="less of it")
 
     def _check(self, answer: http.client.HTTPResponse, shown: str, offset: int, last: int) -> int:
         """The number of bytes that this answer holds: all that were asked, or up to the end of the file."""
@@ -152,10 +176,6 @@ class HttpSource:
         body = bytearray()
         try:
             while len(body) <= count:  # one byte more than promised betrays a wrong answer
-                if time.monotonic() > self._deadline:
-                    raise SourceError(
-                        f"{shown} is too slow", expected=f"the header within {self._deadline_s:g} s", found="less of it"
-                    )
                 part = answer.read1(min(_PIECE, count + 1 - len(body)))
                 if not part:
                     break

@@ -16,8 +16,18 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf_errors import
     ShardsDisagree,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf_header import Header
+from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Split
 
-__all__ = ["check_set", "check_shard", "shard_count", "shard_names"]
+__all__ = [
+    "check_mates",
+    "check_place",
+    "check_set",
+    "check_shard",
+    "check_total",
+    "shard_count",
+    "shard_names",
+    "split_of",
+]
 
 _NO, _COUNT, _TOTAL = "split.no", "split.count", "split.tensors.count"
 _NAME = re.compile(r"-(\d{5})-of-(\d{5})\.gguf")
@@ -44,6 +54,47 @@ def shard_count(name: str, metadata: dict[str, Any]) -> int:
     if count and count > 1 and number is None:
         raise ShardsDisagree(f"{name} does not say which shard it is", expected=f"{_NO} 0", found=f"no {_NO}")
     return count or 1
+
+
+def split_of(name: str, metadata: dict[str, Any], tensors: int) -> Split:
+    """What a header with this metadata, in a file of so many ``tensors``, says of the set that the file belongs to."""
+    number, count, total = (_whole(name, metadata, key) for key in (_NO, _COUNT, _TOTAL))
+    return Split(number or 0, count or 1, total, tensors)
+
+
+def check_place(name: str, split: Split, number: int, count: int) -> None:
+    """Refuse a file whose header says another place in another set than its name: ``number`` (from 0) of ``count``."""
+    if count == 1 and (split.number, split.count) != (0, 1):
+        raise ShardName(
+            f"{name} is one shard of a split model",
+            expected=f"all {split.count} files, under names that end in -00001-of-{split.count:05d}.gguf and so on",
+            found=f"{_NO} {split.number}, {_COUNT} {split.count}",
+        )
+    if split.count != count:
+        raise ShardsDisagree(f"{name} is of another set", expected=f"{_COUNT} {count}", found=f"{_COUNT} {split.count}")
+    if split.number != number:
+        raise ShardsDisagree(
+            f"{name} is another shard than its name says", expected=f"{_NO} {number}", found=f"{_NO} {split.number}"
+        )
+
+
+def check_mates(name: str, one: Split, other: Split) -> None:
+    """Refuse two shards that count the tensors of their set differently."""
+    if None not in (one.total, other.total) and one.total != other.total:
+        raise ShardsDisagree(
+            f"{name} is of another set", expected=f"{_TOTAL} {other.total}", found=f"{_TOTAL} {one.total}"
+        )
+
+
+def check_total(name: str, splits: Sequence[Split]) -> None:
+    """Refuse a whole set whose files hold another number of tensors in all than they say."""
+    found = sum(split.tensors for split in splits)
+    for total in {split.total for split in splits} - {None, found}:
+        raise ShardsDisagree(
+            f"{name}: the tensors of its {len(splits)} files do not add up",
+            expected=f"{total} ({_TOTAL})",
+            found=found,
+        )
 
 
 def shard_names(path_or_url: str, count: int) -> list[str]:

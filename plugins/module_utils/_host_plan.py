@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import (
     _buildplan,
+    _envspec,
     _host,
     _payload,
     _r9v_runtime,
@@ -19,31 +20,42 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import D
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint import converge
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._progress import Progress
+from ansible_collections.dank.llm_fleet.plugins.module_utils._unknown import (
+    Gap,
+    endpoint_gaps,
+    payload_gaps,
+    refuse_gaps,
+    runtime_gaps,
+)
 
-__all__ = ["DEPLOYABLE", "STEPS", "refuse_undeployable", "survey"]
+__all__ = ["STEPS", "survey"]
 
 STEPS = ("host", "runtime", "payload", "endpoint")
-DEPLOYABLE = ("llamacpp", "r9v")
 
 
-def refuse_undeployable(endpoints: Sequence[Mapping[str, Any]]) -> None:
-    """A FleetError for the first endpoint whose engine this version cannot deploy, before anything is fetched."""
-    for endpoint in endpoints:
-        if endpoint["engine"] not in DEPLOYABLE:
-            raise FleetError(
-                f"endpoint {endpoint['name']} cannot be deployed by this version",
-                expected=f"engine {' or '.join(DEPLOYABLE)}",
-                found=f"engine {endpoint['engine']}",
-                remedy=f"Set llm_endpoints.{endpoint['name']}.active: false, or name another with -e endpoint=NAME",
-            )
+def _gaps(
+    runtimes: Sequence[Mapping[str, Any]], payloads: Sequence[Mapping[str, Any]], endpoints: Sequence[Mapping[str, Any]]
+) -> list[Gap]:
+    """All that the inventory does not know of what is to be deployed."""
+    found = [gap for entry in runtimes for gap in runtime_gaps(entry)]
+    found += [gap for entry in payloads for gap in payload_gaps(entry)]
+    for entry in endpoints:
+        found += endpoint_gaps(entry["name"], _envspec.unknown_keys(entry["engine"], entry["env"]))
+    return found
 
 
-def _runtime_work(entry: Mapping[str, Any]) -> str:
-    """What is to be done about a runtime, in words; "" for nothing."""
+def _runtime_look(entry: Mapping[str, Any]) -> Callable[[], str]:
+    """The look at what is to be done about a runtime, in words ("" for nothing); its declaration is judged now."""
     if entry["engine"] == "r9v":
-        return "; ".join(_r9v_runtime.plan(_r9v_runtime.parse_request(entry)))
-    plan = _buildplan.make_plan(_buildplan.parse_request(entry))
-    return "" if plan.action == "none" else f"{plan.action}: {'; '.join(plan.reasons)}"
+        fork = _r9v_runtime.parse_request(entry)
+        return lambda: "; ".join(_r9v_runtime.plan(fork))
+    request = _buildplan.parse_request(entry)
+
+    def look() -> str:
+        plan = _buildplan.make_plan(request)
+        return "" if plan.action == "none" else f"{plan.action}: {'; '.join(plan.reasons)}"
+
+    return look
 
 
 def survey(
@@ -58,9 +70,13 @@ def survey(
 
     Each step stands on the one before: from the first that has work on, all later ones count as having work too,
     and are not looked at. ``launchers`` are the launchers' texts by engine.
-    A fault in a look is that step's reason; the step itself then runs and raises it.
+    A fault in a look is that step's reason; the step itself then runs and raises it. A declaration of a runtime or a
+    payload that is unsound, or ``unknown`` in part, is a FleetError before any look: by the time its step came to it,
+    the steps before would have changed the host.
     """
-    refuse_undeployable(endpoints)
+    refuse_gaps(_gaps(runtimes, payloads, endpoints))
+    runtime_looks = {entry["name"]: _runtime_look(entry) for entry in runtimes}
+    specs = {entry["name"]: _payload.PayloadSpec.from_params(entry) for entry in payloads}
     why: dict[str, str] = {}
     rows: list[dict[str, Any]] = []
     warnings: list[str] = []
@@ -70,19 +86,18 @@ def survey(
         return "" if lack["complete"] else f"the host lacks {sorted(key for key, value in lack.items() if value)}"
 
     def runtime_step() -> str:
-        for entry in runtimes:
-            work = _runtime_work(entry)
+        for name, work_on in runtime_looks.items():
+            work = work_on()
             if work:
-                return f"runtime {entry['name']}: {work}"
+                return f"runtime {name}: {work}"
         return ""
 
     def payload_step() -> str:
-        for entry in payloads:
-            spec = _payload.PayloadSpec.from_params(entry)
+        for name, spec in specs.items():
             told = _payload.ensure(spec, check_mode=False, progress=Progress(None), plan_only=True)
             warnings.extend(told["warnings"])
             if told["changed"] or told["work"]:
-                return f"payload {entry['name']}: files to fetch, verify or mend"
+                return f"payload {name}: files to fetch, verify or mend"
         if rest and _rest_install.converge(_rest_install.RestSpec.from_params(rest), dry=True)["changed"]:
             return f"the check of payloads at rest is not {rest['state']}"
         return ""

@@ -15,7 +15,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -185,17 +185,22 @@ def _refusal(shown: str, exc: urllib.error.HTTPError, ranged: bool) -> SourceErr
 
 @contextlib.contextmanager
 def answer_to(
-    url: str, headers: dict[str, str], timeout_s: float, token: Token | None = None
+    url: str,
+    headers: dict[str, str],
+    timeout_s: float,
+    token: Token | None = None,
+    handlers: Sequence[urllib.request.BaseHandler] = (),
 ) -> Iterator[tuple[http.client.HTTPResponse, str]]:
     """Send one GET, follow redirects; the answer, and the URL as messages may show it.
 
-    ``token`` is sent to its own origin alone, whatever redirects say. Raises SourceError where there is no answer, or
+    ``token`` is sent to its own origin alone, whatever redirects say; ``handlers`` stand in the place of urllib's of
+    their kind. Raises SourceError where there is no answer, or
     one of a status from 400, or an encoded one: Transient where it may do in a moment, RangeRefused where a range was
     asked and cannot be satisfied.
     """
     shown = shown_url(url)
     fixed = {"User-Agent": _AGENT, "Accept": "*/*", "Accept-Encoding": "identity"}
-    opener = urllib.request.build_opener(_Redirects())
+    opener = urllib.request.build_opener(_Redirects(), *handlers)
     request = urllib.request.Request(url, headers=fixed | headers)
     for key, value in (token.header_for(url) if token else {}).items():
         request.add_unredirected_header(key, value)

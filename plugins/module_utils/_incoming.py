@@ -87,10 +87,12 @@ class Incoming:
         self._restarts = self._troubles = self._best = 0
         self._single_source = False  # this beginning takes bytes from one source alone, on trial
         self._on_hashed = on_hashed
+        self._is_open = False
 
     def open(self) -> None:
         """Open the partial file and begin to hash what is there of it."""
         self.fd, self.journal = self.partial.open(self.file.bytes, self.file.digest.hex, self.tuning.segment)
+        self._is_open = True
         self._resumed_at = self._best = self.journal.bytes
         self.hasher = Hasher(
             self.fd, self.file.bytes, self.journal.frontier, self._on_hashed, max_lag=self.tuning.window
@@ -98,11 +100,17 @@ class Incoming:
         if not self.sources and self.journal.bytes < self.file.bytes:
             self.fault = self.exhausted()
 
+    def _let_go(self) -> None:
+        """Close what is open, once: by a second time the number may be another file's, of another thread."""
+        self.hasher.cancel()
+        if self._is_open:
+            self._is_open = False
+            self.journal.close()
+            os.close(self.fd)
+
     def close(self) -> None:
         """Let go of the partial file; it stays where a later run can go on with it. No connection may be active."""
-        self.hasher.cancel()
-        self.journal.close()
-        os.close(self.fd)
+        self._let_go()
         found = None if self.done else self.partial.progressed(self.file.bytes, self.file.digest.hex)
         if not self.done and (found is None or not found.bytes):
             self.partial.discard()
@@ -264,9 +272,7 @@ class Incoming:
         """An empty partial file in place of this one."""
         self._starts_over = False
         self.epoch += 1
-        self.hasher.cancel()
-        self.journal.close()
-        os.close(self.fd)
+        self._let_go()
         self.partial.discard()
         self.open()
 

@@ -13,15 +13,14 @@ from typing import Any
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_boot import HOST, faults_of_terms
+from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_payload import judge_payload
 from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_probes import probe_problems
 from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_runtime import runtime_problems, unusable
 from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_schema import (
     CARD,
     CLIENT,
     ENDPOINT,
-    FILE,
     MEASURED,
-    PAYLOAD,
     QUALIFY,
     REPLACES,
     RUNTIME,
@@ -32,7 +31,6 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_schema i
     check_keys,
     source_fields,
 )
-from ansible_collections.dank.llm_fleet.plugins.module_utils._lock import fill
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_setups import faults_of_setups, key_faults
 
 __all__ = ["Verdict", "validate"]
@@ -68,44 +66,6 @@ def _check_runtime(name: str, given: Any, out: Verdict) -> None:
         out.warnings += warnings
     if kind == "git" and len(str(source.get("commit", ""))) < 40:
         out.warnings.append(f"{where}.source: of the commit only a prefix is declared; a build needs all 40 digits")
-
-
-def _size_missing(file: str, entry: Mapping[str, Any]) -> Iterable[str]:
-    """A file's size must be declared or locked; of a hub's file, the revision too."""
-    remedy = " Run playbooks/lock.yml: it asks the hub." if entry.get("repo") else ""
-    if "bytes" not in entry:
-        yield f"{file}.bytes is missing; expected {FILE['bytes'].expected}.{remedy}"
-    if entry.get("repo") and "revision" not in entry:
-        yield f"{file}.revision is missing; expected a commit, a tag or a branch.{remedy}"
-
-
-def _check_payload(name: str, given: Any, locks: Any, out: Verdict) -> None:
-    where = f"llm_payloads.{name}"
-    problems = check_keys(where, given, PAYLOAD)
-    out.problems += problems
-    if problems:
-        return
-    names = []
-    weak = []
-    for number, entry in enumerate(given["files"]):
-        file = f"{where}.files[{entry.get('name', number)}]"
-        names.append(entry.get("name"))
-        problems = check_keys(file, entry, FILE)
-        try:
-            entry = entry if problems else fill(name, entry, locks)
-        except FleetError as exc:
-            problems.append(exc.message)
-        problems += _size_missing(file, entry)
-        found, warnings = check_digest(file, entry)
-        out.problems += problems + found
-        if warnings or UNKNOWN in (entry.get("bytes"), entry.get("revision")):
-            words = (entry.get(key) for key in ("bytes", "sha256", "revision"))
-            weak.append(f"{entry.get('name')} ({UNKNOWN if UNKNOWN in words else 'a prefix'})")
-    if weak:
-        out.warnings.append(f"{where}: no full size, sha256 and revision for {', '.join(weak)}")
-    twice = sorted({str(name) for name in names if names.count(name) > 1})
-    if twice:
-        out.problems.append(f"{where} declares {', '.join(twice)} twice. Keep one entry for each file.")
 
 
 def _check_card(name: str, given: Any, out: Verdict) -> None:
@@ -277,6 +237,13 @@ def _sound_setups(where: str, given: Mapping[str, Any]) -> tuple[Mapping[str, Ma
     return ({} if problems else told), problems
 
 
+def _rung_lines(where: str, given: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    """(how a message names it, its lines) of each rung that has any."""
+    for rung, lines in (given.get("rungs") or {}).items():
+        if isinstance(lines, Mapping):
+            yield f"{where}.rungs.{rung}", lines
+
+
 def _check_endpoint(
     name: str,
     given: Any,
@@ -309,6 +276,9 @@ def _check_endpoint(
     payload = payloads[given["payload"]] if f"payload {given['payload']}" in sound else None
     setups, problems = _sound_setups(where, given)
     out.problems += problems
+    for here, lines in ((f"{where}.env", given["env"]), *_rung_lines(where, given)):
+        if unknown := _envspec.unknown_keys(engine, lines):
+            out.warnings.append(f"{here}: {', '.join(unknown)} unknown, so that nothing can be deployed with it")
     base, env = _env_problems(engine, given["env"], payload, setups)
     out.problems += [f"{where}.env: {text}" for text in base]
     windows = {"": _window(engine, env)}
@@ -378,8 +348,8 @@ def validate(
 ) -> Verdict:
     """Everything that is wrong with what the inventory says of ``host``, each problem naming host, entry and key.
 
-    ``locks`` (``llm_payload_locks``) count as declared. Warnings speak of what this host's endpoints use and what is
-    declared in part (digest prefixes, unknowns).
+    ``locks`` (``llm_payload_locks``) count as declared. Warnings speak of what is declared in part: digest prefixes of
+    what this host's endpoints use, and unknowns.
     """
     out = Verdict()
     tables = {"llm_runtimes": runtimes, "llm_payloads": payloads, "llm_endpoints": endpoints, "llm_cards": cards}
@@ -394,10 +364,14 @@ def validate(
         if isinstance(given, Mapping)
         for kind in ("runtime", "payload")
     }
+
+    def judged(name: str, given: Any, single: Verdict) -> None:
+        single.problems, single.warnings = judge_payload(name, given, locks or {}, used=("payload", name) in used)
+
     sound: set[str] = set()
     for kind, table, judge in (
         ("runtime", runtimes, _check_runtime),
-        ("payload", payloads, lambda name, given, single: _check_payload(name, given, locks or {}, single)),
+        ("payload", payloads, judged),
         ("card", cards, _check_card),
     ):
         for name, given in table.items():
@@ -406,7 +380,7 @@ def validate(
             if not single.problems:
                 sound.add(f"{kind} {name}")
             out.problems += single.problems
-            if kind == "card" or (kind, str(name)) in used:
+            if kind in ("card", "payload") or (kind, str(name)) in used:
                 out.warnings += single.warnings
     ports = {
         name: _check_endpoint(str(name), given, runtimes, payloads, cards, sound, out)

@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._probe_declare import CAPABILITIES
+from ansible_collections.dank.llm_fleet.plugins.module_utils._unknown import UNKNOWN
 
 __all__ = [
     "ACCEPTANCE",
@@ -40,7 +41,6 @@ __all__ = [
     "source_fields",
 ]
 
-UNKNOWN = "unknown"
 _HEX64 = re.compile(r"[0-9a-fA-F]{64}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PREFIX = re.compile(r"[0-9a-fA-F]{8,63}")
@@ -208,7 +208,7 @@ SOURCES = {
 }
 PAYLOAD = {"dir": _path(required=True), "files": _items(required=True)}
 FILE = {
-    "name": _like(re.compile(r"[^./][^/\x00-\x1f]*"), "a plain file name", required=True),
+    "name": _like(re.compile(r"[^./][^/\x00-\x1f]*"), "a plain file name", required=True, unknown=True),
     "role": _choice("model", "mmproj", "lora", "drafter", "shard", required=True),
     "bytes": _count(unknown=True),
     "sha256": _SHA,
@@ -271,7 +271,7 @@ QUALIFY = {
     "profile": _text(required=True),
     "model_dir": _path(required=True),
     "ple_path": _path(),
-    "port": Field("a TCP port", lambda value: isinstance(value, int) and 0 < value < 65536, required=True),
+    "port": Field("a TCP port", lambda value: _is_int(value, 1) and value < 65536, required=True),
     "container": _like(re.compile(r"[a-z0-9][a-z0-9._-]*"), "a container's name", required=True),
     "state_dir": _path(),
     "arguments": _texts(),

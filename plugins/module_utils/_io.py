@@ -6,15 +6,26 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import json
 import os
+import stat
 import tempfile
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 
-__all__ = ["atomic_link", "atomic_write", "fsync_dir", "make_dirs", "read_json", "read_optional", "sweep"]
+__all__ = [
+    "atomic_link",
+    "atomic_write",
+    "fsync_dir",
+    "make_dirs",
+    "open_own",
+    "read_json",
+    "read_optional",
+    "sweep",
+]
 
 
 def fsync_dir(path: str) -> None:
@@ -38,9 +49,42 @@ def make_dirs(path: str, mode: int = 0o755, uid: int = -1, gid: int = -1) -> Non
     for directory in reversed(missing):
         with contextlib.suppress(FileExistsError):  # another process made it meanwhile
             os.mkdir(directory)
-            os.chmod(directory, mode)
-            if uid != -1 or gid != -1:
-                os.chown(directory, uid, gid)
+            # By descriptor: who owns the directory above could put a link in its place meanwhile.
+            fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                os.fchmod(fd, mode)
+                if uid != -1 or gid != -1:
+                    os.fchown(fd, uid, gid)
+            finally:
+                os.close(fd)
+
+
+def open_own(path: str, flags: int, mode: int = 0o600) -> int:
+    """A descriptor of the regular file ``path``, for work in a directory that another user may own.
+
+    What lies there as a link, as a second name of some file, or as no file at all is a FleetError: root would write to
+    whatever its owner chose. ``flags`` without O_TRUNC, which would come before that look.
+    """
+    try:
+        fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    except OSError as exc:
+        if exc.errno not in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise
+        raise _in_the_way(path, "a symbolic link" if exc.errno == errno.ELOOP else "something else") from exc
+    state = os.fstat(fd)
+    if stat.S_ISREG(state.st_mode) and state.st_nlink <= 1:
+        return fd
+    os.close(fd)
+    raise _in_the_way(path, "a file with a second name" if stat.S_ISREG(state.st_mode) else "something else")
+
+
+def _in_the_way(path: str, found: str) -> FleetError:
+    return FleetError(
+        f"{path} is in the way",
+        expected="a regular file of one name, or nothing",
+        found=found,
+        remedy="Remove it, and ask who put it there",
+    )
 
 
 def read_optional(path: str) -> bytes | None:

@@ -158,7 +158,7 @@ def _versions(role: str, gguf: Gguf, runtime: str, known: Mapping[str, Collectio
             f"{name_of(gguf)}: {name}.version",
             f"{' or '.join(map(str, sorted(known[name])))}, which runtime {runtime} takes",
             version,
-            version in known[name],
+            any(version == one for one in known[name]),  # the file may have an array there
             "Give the endpoint a runtime that takes this version, or the file of another one",
         )
         for name, version in found.items()

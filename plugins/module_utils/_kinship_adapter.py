@@ -70,6 +70,8 @@ def _note(adapter: Gguf) -> str | None:
     notes = []
     tokens = adapter.metadata.get(_ALORA)
     if tokens is not None:
+        if not isinstance(tokens, (ArrayInfo, list)):
+            raise FleetError(f"{_ALORA} in {name_of(adapter)}", expected="an array of tokens", found=repr(tokens))
         count = tokens.count if isinstance(tokens, ArrayInfo) else len(tokens)
         notes.append(f"activated LoRA: it works from its {count} invocation tokens on")
     norms = sum(tensor.name.endswith("_norm.weight") for tensor in adapter.tensors)

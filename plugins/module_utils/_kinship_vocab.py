@@ -87,6 +87,8 @@ def vocabulary(gguf: Gguf) -> Vocabulary:
     if not isinstance(tokens, list):
         raise FleetError(f"the tokenizer of {name}", expected=TOKENS, found="none")
     pre = "gemma4" if model == "gemma4" else gguf.metadata.get("tokenizer.ggml.pre", "")
+    if not isinstance(pre, str):
+        raise FleetError(f"tokenizer.ggml.pre in {name}", expected="a string", found=repr(pre))
     bpe = kind.type == "BPE"
     bos = _special(gguf, "bos", None if bpe and pre in _PRE_NO_BOS else kind.bos, len(tokens))
     eos = _special(gguf, "eos", kind.eos, len(tokens))

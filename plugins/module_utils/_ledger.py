@@ -5,7 +5,8 @@
 
 Each line is labelled ``exact`` (the engine's own arithmetic) or ``bound`` (never less than the engine takes, by the
 dry runs it was fitted to) and names its source. Not counted, as no header tells it: the driver's own context on a
-card, and a projector's compute buffer; :attr:`Ledger.notes` says so where it applies.
+card, and a projector's compute buffer, which has a line of no bytes labelled ``uncounted``; :attr:`Ledger.notes` says
+so where it applies.
 """
 
 from __future__ import annotations
@@ -43,15 +44,15 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_weights imp
     weights,
 )
 
-__all__ = ["DRIVER_NOTE", "PROJECTOR_NOTE", "TERMS", "CardLedger", "Ledger", "Line", "Plan", "predict"]
+__all__ = ["DRIVER_NOTE", "PROJECTOR_NOTE", "TERMS", "CardLedger", "Ledger", "Line", "Part", "Plan", "predict"]
 
 PROJECTOR_NOTE = "the projector's compute buffer is not counted: the boot's log states it"
 DRIVER_NOTE = "the driver's own context on each card is not counted: give free_mib without it"
 
 
 @dataclass(frozen=True)
-class _Part:
-    """One context: the target's or the drafter's."""
+class Part:
+    """One context: the target's or the drafter's. ``weights`` is None for an MTP head's, which are the target's."""
 
     model: Facts
     weights: Weights | None
@@ -105,7 +106,7 @@ class Plan:
     shape: Shape
     cards: tuple[Card, ...]
     context: Context
-    parts: list[_Part]
+    parts: list[Part]
     projector: Size
     adapter: list[tuple[int | None, str, Size]]
     notes: list[str] = field(default_factory=list)
@@ -152,8 +153,12 @@ class Plan:
         if shape.gpu_layers is not None and shape.gpu_layers <= known.layers_all:
             # A split of the graph takes at most 30 weights of the host's: under four layers' worth.
             borrowed = max(4 * max(size.card for size in held.layers), held.twin.card, held.output.card)
-        parts = [_Part(known, held, layers, host_layers, graph, device, shape.gpu_layers, every, borrowed=borrowed)]
+        parts = [Part(known, held, layers, host_layers, graph, device, shape.gpu_layers, every, borrowed=borrowed)]
         plan = cls(shape, cards, room, parts, Size(), [])
+        if 0 < known.trained < room.n_ctx_seq:
+            plan.notes.append(
+                f"a slot's {room.n_ctx_seq:,} tokens are beyond the {known.trained:,} that the model was trained for"
+            )
         if armed == "draft-mtp":
             parts.append(_mtp_part(parts[0], shape))
         elif drafter is not None:
@@ -183,6 +188,8 @@ class Plan:
         for part in self.parts:
             # The drafter takes the target's -ts by position, on its own list of cards.
             own = shares[: len(part.cards)] if part.prefix else shares[: len(self.cards)]
+            if part.prefix and not any(own):  # which the engine takes for no split at all
+                own = tuple(self.cards[card].free_mib for card in part.cards)
             places = placement(part.model.layers_all, own, part.gpu_layers)
             if not part.prefix:
                 first = counts(places, len(self.cards))
@@ -190,10 +197,10 @@ class Plan:
             lines += self._lines(part, places)
         return self._sum(lines, first)
 
-    def _card(self, part: _Part, place: int | None) -> str | None:
+    def _card(self, part: Part, place: int | None) -> str | None:
         return None if place is None else self.cards[part.cards[place]].name
 
-    def _lines(self, part: _Part, places: Sequence[int | None]) -> Iterable[Line]:
+    def _lines(self, part: Part, places: Sequence[int | None]) -> Iterable[Line]:
         used = sorted({place for place in places if place is not None} | ({0} if part.borrowed else set()))
         for place in (*used, None):
             own = [layer for layer, where in enumerate(places[:-1]) if where == place]
@@ -233,6 +240,8 @@ class Plan:
         if self.projector != Size():
             size = self.projector.on(first is not None)
             yield Line("projector", "projector", first, size, "bound", SOURCES["projector"])
+            # No bytes, and not silent: what fits here by less than this buffer does not fit.
+            yield Line("projector_compute", "projector", first, 0, "uncounted", SOURCES["projector_compute"])
         sizes: dict[str | None, int] = {}
         for layer, name, size_of in self.adapter:
             place = None if name.startswith("token_embd.") else places[-1 if layer is None else layer]
@@ -270,7 +279,7 @@ def _check_cards(cards: tuple[Card, ...], shape: Shape) -> None:
         raise FleetError("tensor_split", expected=f"{len(cards)} numbers, one a card", found=list(shape.tensor_split))
 
 
-def _mtp_part(target: _Part, shape: Shape) -> _Part:
+def _mtp_part(target: Part, shape: Shape) -> Part:
     """The MTP head's own context over the target's model: its layers alone, over the whole pool."""
     layers, host_layers = _caches(
         target.model, target.graph.context, shape, shape.draft_type_k, shape.draft_type_v, mtp=True
@@ -287,7 +296,7 @@ def _mtp_part(target: _Part, shape: Shape) -> _Part:
     return replace(target, weights=None, layers=layers, host_layers=host_layers, graph=graph, prefix="draft_")
 
 
-def _draft_part(drafter: Header, target: Facts, shape: Shape, room: Context, cards: tuple[Card, ...]) -> _Part:
+def _draft_part(drafter: Header, target: Facts, shape: Shape, room: Context, cards: tuple[Card, ...]) -> Part:
     """A drafter file's context: as long as the target's, with the same slots, types from its own flags."""
     known = facts(drafter)
     if known.state is not None:
@@ -313,10 +322,10 @@ def _draft_part(drafter: Header, target: Facts, shape: Shape, room: Context, car
         cpu=not device,
     )
     held = weights(drafter, known, mtp=False)
-    return _Part(known, held, layers, host_layers, graph, device, None, own, "draft_")
+    return Part(known, held, layers, host_layers, graph, device, None, own, "draft_")
 
 
-def _weight_lines(part: _Part, own: Sequence[int], output: bool, device: bool, card: str | None) -> Iterable[Line]:
+def _weight_lines(part: Part, own: Sequence[int], output: bool, device: bool, card: str | None) -> Iterable[Line]:
     held = part.weights
     assert held is not None
     size = sum((held.layers[layer] for layer in own), Size())
@@ -334,7 +343,7 @@ def _weight_lines(part: _Part, own: Sequence[int], output: bool, device: bool, c
         yield Line(part.prefix + "weights", part.prefix + "weights", card, size.on(device), label, source)
 
 
-def _cache_lines(part: _Part, own: Sequence[int], card: str | None) -> Iterable[Line]:
+def _cache_lines(part: Part, own: Sequence[int], card: str | None) -> Iterable[Line]:
     sums: dict[tuple[str, str, str], int] = {}
     for layer in own:
         held, near = (part.host_layers if card is None else part.layers)[layer], part.model.windowed[layer]

@@ -11,13 +11,11 @@ from dataclasses import dataclass, replace
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger import Ledger, Plan
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_model import Header
+from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_search import roomiest
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import MIB, Card, Shape
-from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_split import neighbours, splits
+from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_split import neighbours
 
 __all__ = ["Split", "best_split", "largest_context", "require_fit"]
-
-# More ways to cut than this are not tried one by one: each boundary is then moved until none helps.
-EXHAUSTIVE = 5000
 
 
 @dataclass(frozen=True)
@@ -60,25 +58,13 @@ def _plan(
 
 
 def _search(plan: Plan) -> tuple[tuple[int, ...], Ledger]:
-    """The counts that leave most room on the fullest card; of equal ones the first."""
-    total, cards = plan.parts[0].model.layers_all + 1, len(plan.cards)
+    """The counts that leave most room on the fullest card."""
+    total = plan.parts[0].model.layers_all + 1
     if plan.shape.gpu_layers is not None:
         total = min(total, plan.shape.gpu_layers)
-    if total < cards or cards < 1:
-        raise FleetError("tensor_split", expected=f"at least one layer for each of {cards} cards", found=total)
-    ways = 1
-    for step in range(1, cards):
-        ways = ways * (total - step) // step
-    if ways <= EXHAUSTIVE:
-        return max(((cut, plan.at(cut)) for cut in splits(total, cards)), key=lambda found: found[1].room_mib)
-    cut = tuple(total * (card + 1) // cards - total * card // cards for card in range(cards))
-    best = cut, plan.at(cut)
-    while True:
-        near = [(other, plan.at(other)) for other in neighbours(best[0])]
-        better = max(near, key=lambda found: found[1].room_mib)
-        if better[1].room_mib <= best[1].room_mib:
-            return best
-        best = better
+    if not total or not plan.cards:
+        raise FleetError("tensor_split", expected="layers on cards to be split", found="all of them on the host")
+    return roomiest(plan, total)
 
 
 def best_split(
@@ -91,7 +77,8 @@ def best_split(
     cards: Sequence[Card],
 ) -> Split:
     """The layer boundaries that leave most room above the floor of the fullest card; ``shape.tensor_split`` is
-    ignored. The counts add up to block_count + 1 and, given as ``-ts``, place the layers exactly so."""
+    ignored. The counts add up to block_count + 1 and, given as ``-ts``, place the layers exactly so; a card whose count
+    is 0 stays empty."""
     plan = _plan(model, shape, drafter, mmproj, lora, cards)
     cut, ledger = _search(plan)
     return Split(cut, ledger, tuple(plan.at(other) for other in neighbours(cut)))

@@ -37,14 +37,16 @@ SOURCES = {
     "compute": "masks + widest of feed-forward, attention, recurrent and logits rows (dry runs of build 11434)",
     "compute_host": "masks + the embeddings' rows, pinned (dry runs of build 11434)",
     "outputs": "outputs * n_vocab * 4 (llama-context, output_reserve)",
-    "projector": "the projector's tensors on the first card; its compute buffer is in the log alone",
+    "projector": "the projector's tensors on the first card, padded as weights are (clip)",
+    "projector_compute": "no header tells it: the boot's log does, and `measured` takes it as projector_compute_mib",
     "adapter": "each LoRA pair beside its base tensor (llama-adapter)",
 }
 
 
 @dataclass(frozen=True)
 class Line:
-    """One entry: ``card`` None for the host; ``label`` exact, bound or measured; ``source`` formula or boot."""
+    """One entry: ``card`` None for the host; ``label`` exact, bound, measured or uncounted (no bytes, as nobody knows
+    them); ``source`` formula or boot."""
 
     name: str
     term: str

@@ -93,6 +93,9 @@ _OTHER_MEMORY = {
     "shortconv.l_cache": "a short convolution state",
     "kda.head_dim": "a KDA state",
 }
+# What the engine takes: LLAMA_MAX_LAYERS (llama-hparams.h, asserted when a model is loaded), and numbers of 32 bits.
+MAX_LAYERS = 512
+MAX_NUMBER = (1 << 32) - 1
 _STATE_KEYS = ("ssm.conv_kernel", "ssm.inner_size", "ssm.state_size", "ssm.group_count")
 
 
@@ -156,14 +159,14 @@ class _Keys:
             f"{self.architecture}.{key} in the model's header", expected=expected, found=found, remedy=WAY_OUT
         )
 
-    def number(self, key: str, default: int | None = None, least: int = 1) -> int:
+    def number(self, key: str, default: int | None = None, least: int = 1, most: int = MAX_NUMBER) -> int:
         value = self.get(key)
         if value is None:
             if default is None:
                 raise self.refuse(key, "a whole number", "no such key")
             return default
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise self.refuse(key, f"a whole number from {least} up", repr(value))
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise self.refuse(key, f"a whole number from {least} to {most}", repr(value))
         return value
 
     def per_layer(self, key: str, layers: int, default: Sequence[int] | None = None) -> tuple[int, ...]:
@@ -175,8 +178,9 @@ class _Keys:
             if len(value) < layers:
                 raise self.refuse(key, f"one number for each of {layers} layers", len(value))
             numbers = tuple(value[:layers])
-            if any(isinstance(number, bool) or not isinstance(number, int) or number < 0 for number in numbers):
-                raise self.refuse(key, "whole numbers", value)
+            for number in numbers:
+                if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= MAX_NUMBER:
+                    raise self.refuse(key, f"whole numbers from 0 to {MAX_NUMBER}", repr(number))
             return numbers
         return (self.number(key, least=0),) * layers
 
@@ -253,7 +257,7 @@ def facts(header: Header) -> Facts:
             raise keys.uncounted(key, "no memory other than keys, values, windows and states", what)
     if keys.number("expert_count", 0, least=0):
         raise keys.uncounted("expert_count", "no experts: their buffers are not known", keys.get("expert_count"))
-    layers_all = keys.number("block_count")
+    layers_all = keys.number("block_count", most=MAX_LAYERS)
     nextn = keys.number("nextn_predict_layers", 0, least=0)
     if nextn > layers_all or (nextn and not kind.hybrid):
         raise keys.refuse("nextn_predict_layers", "an MTP head of qwen35, within the blocks", nextn)

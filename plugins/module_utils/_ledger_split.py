@@ -57,20 +57,20 @@ def counts(places: Sequence[int | None], cards: int) -> tuple[int, ...]:
 
 
 def splits(total: int, cards: int) -> Iterator[tuple[int, ...]]:
-    """Every way to cut ``total`` layers (the output among them) into one run of at least one a card."""
-    for cuts in combinations_with_replacement(range(total - cards + 1), cards - 1):
-        edges = (0, *(cut + card + 1 for card, cut in enumerate(cuts)), total)
+    """Every way to cut ``total`` layers (the output among them) into one run a card, some of them empty."""
+    for cuts in combinations_with_replacement(range(total + 1), cards - 1):
+        edges = (0, *cuts, total)
         yield tuple(end - begin for begin, end in pairwise(edges))
 
 
 def neighbours(split: Sequence[int]) -> list[tuple[int, ...]]:
-    """The splits one layer away: a boundary moved either way, no card left empty."""
+    """The splits one layer away: a boundary moved either way."""
     found: list[tuple[int, ...]] = []
     for left in range(len(split) - 1):
         for step in (-1, 1):
             moved = list(split)
             moved[left] += step
             moved[left + 1] -= step
-            if min(moved) >= 1:
+            if min(moved) >= 0:
                 found.append(tuple(moved))
     return found

@@ -12,13 +12,12 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from ansible_collections.dank.llm_fleet.plugins.module_utils._io import fsync_dir
+from ansible_collections.dank.llm_fleet.plugins.module_utils._io import fsync_dir, open_own
 from ansible_collections.dank.llm_fleet.plugins.module_utils._segments import Journal, Progressed, read_journal
 
-__all__ = ["Partial", "reserve"]
+__all__ = ["Partial", "kept_aside", "reserve"]
 
 
 def reserve(fd: int, size: int) -> None:
@@ -38,6 +37,13 @@ def reserve(fd: int, size: int) -> None:
                     break
                 raise OSError(code, os.strerror(code))
     os.ftruncate(fd, size)
+
+
+def kept_aside(final: str, why: str) -> list[str]:
+    """The files ``<final>.<why>-<first 12 digits of a sha256>`` that are there; ``why`` is rejected or replaced."""
+    folder, name = os.path.split(final)
+    mine = re.compile(re.escape(f"{name}.{why}-") + "[0-9a-f]{12}")
+    return [os.path.join(folder, entry) for entry in sorted(os.listdir(folder)) if mine.fullmatch(entry)]
 
 
 class Partial:
@@ -73,7 +79,7 @@ class Partial:
         found = self.progressed(size, digest)
         if found is None:
             self.discard()
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = open_own(self.path, os.O_RDWR | os.O_CREAT)
         try:
             if found is None:
                 os.fchmod(fd, 0o600)
@@ -94,7 +100,11 @@ class Partial:
 
     def reject(self, final: str, digest: str) -> str:
         """Keep the wrong bytes for a look: ``<name>.rejected-<digest12>``, the only one. Returns its path."""
-        return self._keep_one(final, "rejected", digest, lambda kept: os.replace(self.path, kept))
+        for other in kept_aside(final, "rejected"):
+            os.unlink(other)
+        kept = f"{final}.rejected-{digest[:12]}"
+        os.replace(self.path, kept)
+        return kept
 
     def accept(self, final: str, replaces: str | None) -> str | None:
         """Give the proven bytes their final name in one step; the file of digest ``replaces`` is kept aside.
@@ -103,19 +113,13 @@ class Partial:
         """
         kept = None
         if replaces is not None:
-            kept = self._keep_one(final, "replaced", replaces, lambda path: os.link(final, path))
+            kept = f"{final}.replaced-{replaces[:12]}"
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(kept)
+            os.link(final, kept, follow_symlinks=False)
         os.replace(self.path, final)
         self.discard()
         fsync_dir(self.directory)
-        return kept
-
-    def _keep_one(self, final: str, why: str, digest: str, place: Callable[[str], None]) -> str:
-        start = f"{os.path.basename(final)}.{why}-"
-        kept = os.path.join(self.directory, start + digest[:12])
-        for entry in os.listdir(self.directory):
-            if re.fullmatch(re.escape(start) + "[0-9a-f]{12}", entry):
-                os.unlink(os.path.join(self.directory, entry))
-        place(kept)
         return kept
 
     def discard(self) -> None:

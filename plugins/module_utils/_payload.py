@@ -20,8 +20,9 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._http import shown_
 from ansible_collections.dank.llm_fleet.plugins.module_utils._incoming import Incoming, Tuning
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import make_dirs
 from ansible_collections.dank.llm_fleet.plugins.module_utils._meter import FileState, Meter
-from ansible_collections.dank.llm_fleet.plugins.module_utils._partial import Partial
+from ansible_collections.dank.llm_fleet.plugins.module_utils._partial import Partial, kept_aside
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_facts import check_room, observe, owner_of
+from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_kept import sweep_replaced
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_plan import (
     LOCK,
     FileFacts,
@@ -32,10 +33,10 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_plan impor
     plan,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_read import hash_files
-from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_set import check_headers
+from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_set import Shards
 from ansible_collections.dank.llm_fleet.plugins.module_utils._progress import Progress
 from ansible_collections.dank.llm_fleet.plugins.module_utils._twins import link_twin
-from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, hash_file, write_stamp
+from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, Split, hash_file, write_stamp
 
 __all__ = ["Done", "FileFacts", "FileSpec", "Owner", "PayloadSpec", "Step", "ensure", "examine", "plan", "result_of"]
 
@@ -49,24 +50,63 @@ class Done:
     moved: int = 0  # bytes read or fetched
     fetched: int = 0
     sha256: str | None = None
+    warning: str | None = None
 
 
 def examine(
-    spec: PayloadSpec, facts: Mapping[str, FileFacts], steps: Sequence[Step], meter: Meter, done: dict[str, Done]
+    spec: PayloadSpec,
+    facts: Mapping[str, FileFacts],
+    steps: Sequence[Step],
+    meter: Meter,
+    done: dict[str, Done],
+    faults: dict[str, FleetError] | None = None,
 ) -> dict[str, FileFacts]:
-    """The facts, with each file that only a read can judge read in full. Writes nothing."""
+    """The facts, with each file that only a read can judge read in full. Writes nothing.
+
+    The first file that cannot be read is raised; with ``faults`` all are put there, by path.
+    """
     known = dict(facts)
-    read = hash_files([spec.path(step.file) for step in steps if not step.known], meter)
+    read = hash_files([spec.path(step.file) for step in steps if not step.known], meter, faults)
     for step in steps:
-        if step.known:
+        if spec.path(step.file) not in read:
             continue
         file, name = read[spec.path(step.file)], step.file.name
         done[name] = Done(seconds=file.seconds, moved=file.identity.bytes)
-        known[name] = replace(facts[name], identity=file.identity, digest=file.digest, read=True)
+        known[name] = replace(facts[name], identity=file.identity, digest=file.digest, read=True, split=None)
     return known
 
 
-def _settle(spec: PayloadSpec, step: Step, facts: FileFacts, owner: Owner) -> None:
+def hold_headers(
+    spec: PayloadSpec,
+    facts: Mapping[str, FileFacts],
+    steps: Sequence[Step],
+    *,
+    deep: bool,
+    faults: dict[str, FleetError] | None = None,
+) -> tuple[Shards, dict[str, Split | None]]:
+    """The headers of the files that are proven, or become names of proven ones, held against each other.
+
+    The first that does not belong is raised; with ``faults`` all are put there, by path.
+    """
+    shards = Shards(spec.dir, deep=deep)
+    splits: dict[str, Split | None] = {}
+    for step in steps:
+        name, known = step.file.name, facts[step.file.name]
+        if not step.known or step.action == "fetched":
+            continue
+        try:
+            if step.action == "linked" and known.twin is not None:
+                splits[name] = shards.add(name, known.twin)
+            else:
+                splits[name] = shards.add(name, spec.path(step.file), known.split)
+        except FleetError as exc:
+            if faults is None:
+                raise
+            faults[spec.path(step.file)] = exc
+    return shards, splits
+
+
+def _settle(spec: PayloadSpec, step: Step, facts: FileFacts, owner: Owner, split: Split | None) -> None:
     """Mend mode and owner of a verified file and stamp it; the digest holds because only we touched it."""
     path = spec.path(step.file)
     assert facts.identity is not None and facts.digest is not None
@@ -79,7 +119,7 @@ def _settle(spec: PayloadSpec, step: Step, facts: FileFacts, owner: Owner) -> No
         identity = Identity.of(os.fstat(fd))
     finally:
         os.close(fd)
-    write_stamp(spec.stamp_dir, path, facts.digest, identity, payload=spec.name)
+    write_stamp(spec.stamp_dir, path, facts.digest, identity, payload=spec.name, split=split)
 
 
 def _own(fd: int, spec: PayloadSpec, owner: Owner) -> None:
@@ -90,22 +130,32 @@ def _own(fd: int, spec: PayloadSpec, owner: Owner) -> None:
 def _sources(spec: PayloadSpec, file: FileSpec, facts: FileFacts) -> list[str]:
     """The URLs in order; before them what this host has of the same digest: under another name, or put aside by an
     earlier change of the inventory (the way back)."""
-    start = f"{file.name}.replaced-{file.digest.hex[:12]}"
-    kept = [Path(spec.dir, entry).as_uri() for entry in os.listdir(spec.dir) if entry.startswith(start)]
+    start = f"{spec.path(file)}.replaced-{file.digest.hex[:12]}"
+    kept = [path for path in kept_aside(spec.path(file), "replaced") if path.startswith(start)]
+    kept = [Path(path).as_uri() for path in kept if not os.path.islink(path)]
     return [*kept, *(Path(path).as_uri() for path in facts.copies), *file.urls]
 
 
-def _place(spec: PayloadSpec, owner: Owner, facts: FileFacts, incoming: Incoming, digest: str) -> None:
-    """Give proven bytes their final name: mode, owner and bytes are on the disk before it, the stamp comes last."""
+def _place(
+    spec: PayloadSpec, owner: Owner, facts: FileFacts, incoming: Incoming, digest: str, shards: Shards
+) -> str | None:
+    """Give proven bytes their final name: mode, owner and bytes are on the disk before it, the stamp comes last.
+
+    Returns a warning, or None. A shard that does not belong to those that are there gets no final name.
+    """
+    split = shards.add(incoming.file.name, incoming.partial.path)
     final = spec.path(incoming.file)
     _own(incoming.fd, spec, owner)
     os.fsync(incoming.fd)
     identity = Identity.of(os.fstat(incoming.fd))
-    incoming.partial.accept(final, _replaces(final, facts))
+    replaces = _replaces(final, facts)
+    incoming.partial.accept(final, replaces)
+    shards.placed(incoming.file.name)
     placed = Identity.of(os.lstat(final))
     if not placed.same_content(identity):
         raise FleetError(f"{final} changed while it was verified", remedy="Stop what writes to it, then run again")
-    write_stamp(spec.stamp_dir, final, digest, placed, payload=spec.name)
+    write_stamp(spec.stamp_dir, final, digest, placed, payload=spec.name, split=split)
+    return None if replaces is None else sweep_replaced(spec, final, replaces)
 
 
 def _replaces(final: str, facts: FileFacts) -> str | None:
@@ -122,6 +172,7 @@ def _fetch(
     done: dict[str, Done],
     failures: list[dict[str, str]],
     tuning: Tuning,
+    shards: Shards,
 ) -> None:
     """Fetch, prove and place these files; a file that no source gives is a FleetError with all failures."""
     token = read_token(spec.token_file, spec.token_env, spec.hub_url)
@@ -140,10 +191,10 @@ def _fetch(
     ]
 
     def finish(file: Incoming, digest: str) -> None:
-        _place(spec, owner, facts[file.file.name], file, digest)
+        warning = _place(spec, owner, facts[file.file.name], file, digest, shards)
         source = shown_url(file.sources[file.source]) if file.sources else file.partial.path
         seconds = time.monotonic() - (begin if file.begun is None else file.begun)
-        done[file.file.name] = Done(source, seconds, file.received, file.received, digest)
+        done[file.file.name] = Done(source, seconds, file.received, file.received, digest, warning)
 
     def show(force: bool = False) -> None:
         now = time.monotonic()
@@ -174,10 +225,11 @@ def _apply(
         facts = observe(spec, owner)  # another run may have worked here until now
         facts = examine(spec, facts, plan(spec, facts, owner), meter, done)
         steps = plan(spec, facts, owner)
+        shards, splits = hold_headers(spec, facts, steps, deep=True)
         for step in steps:  # what is proven is stamped first, so that a failing source does not cost it again
             if step.action not in ("linked", "fetched") and (step.works or step.mend):
                 Partial(spec.dir, step.file.name).discard()
-                _settle(spec, step, facts[step.file.name], owner)
+                _settle(spec, step, facts[step.file.name], owner, splits.get(step.file.name))
         for step in steps:
             if step.action == "linked" and not _link(spec, step.file, facts[step.file.name], done):
                 facts[step.file.name] = replace(facts[step.file.name], twin=None)
@@ -185,8 +237,7 @@ def _apply(
         missing = [step.file for step in steps if step.action == "fetched"]
         check_room(spec, facts, steps)
         if missing:
-            _fetch(spec, missing, facts, owner, meter, done, failures, tuning)
-        check_headers(spec.dir, [file.name for file in spec.files])
+            _fetch(spec, missing, facts, owner, meter, done, failures, tuning, shards)
     return facts, steps
 
 
@@ -196,7 +247,9 @@ def _link(spec: PayloadSpec, file: FileSpec, facts: FileFacts, done: dict[str, D
     begin, replaces = time.monotonic(), _replaces(spec.path(file), facts)
     digest = link_twin(spec, file, facts.twin, Partial(spec.dir, file.name), replaces)
     if digest is not None:
-        done[file.name] = Done(Path(facts.twin).as_uri(), time.monotonic() - begin, sha256=digest)
+        warning = None if replaces is None else sweep_replaced(spec, spec.path(file), replaces)
+        seconds = time.monotonic() - begin
+        done[file.name] = Done(Path(facts.twin).as_uri(), seconds, sha256=digest, warning=warning)
     return digest is not None
 
 
@@ -223,6 +276,7 @@ def ensure(
     facts = observe(spec, owner)
     steps = plan(spec, facts, owner)
     check_room(spec, facts, steps)
+    hold_headers(spec, facts, steps, deep=False)
     work = any(step.works for step in steps)
     done: dict[str, Done] = {}
     failures: list[dict[str, str]] = []
@@ -232,11 +286,12 @@ def ensure(
     elif check_mode and not plan_only:
         facts = examine(spec, facts, steps, meter, done)
         steps = plan(spec, facts, owner)
+        hold_headers(spec, facts, steps, deep=True)
         check_room(spec, facts, steps)
     return result_of(spec, facts, steps, done, owner) | {
         "work": work,
         "failures": failures,
-        "warnings": warnings,
+        "warnings": [*warnings, *(did.warning for did in done.values() if did.warning)],
     }
 
 

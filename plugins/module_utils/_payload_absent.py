@@ -6,13 +6,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 from typing import Any
 
-from ansible_collections.dank.llm_fleet.plugins.module_utils._era_history import referenced_files
+from ansible_collections.dank.llm_fleet.plugins.module_utils._era_history import (
+    referenced_digests,
+    referenced_files,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import file_lock
+from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_kept import needed_copies
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_plan import LOCK, PayloadSpec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import stamp_path
 
@@ -35,7 +40,9 @@ def absent(spec: PayloadSpec, state_dir: str, *, dry: bool) -> dict[str, Any]:
     A FleetError where an era may have to serve from one of them; then nothing is removed.
     """
     there = _belongings(spec)
-    needed = sorted(referenced_files(state_dir) & {spec.path(file) for file in spec.files} & set(there))
+    finals = {spec.path(file) for file in spec.files}
+    copies = needed_copies(finals, there, referenced_digests(state_dir))
+    needed = sorted((referenced_files(state_dir) & finals & set(there)) | copies)
     if needed:
         raise FleetError(
             f"payload {spec.name}: an era on this host still needs {len(needed)} of its files",
@@ -49,7 +56,11 @@ def absent(spec: PayloadSpec, state_dir: str, *, dry: bool) -> dict[str, Any]:
                 os.unlink(path)
             if os.listdir(spec.dir) == [LOCK]:
                 os.unlink(os.path.join(spec.dir, LOCK))
-                os.rmdir(spec.dir)
+                try:
+                    os.rmdir(spec.dir)
+                except OSError as exc:
+                    if exc.errno != errno.ENOTEMPTY:  # a run that waited is at work there by now
+                        raise
     stamps = [path for file in spec.files if os.path.lexists(path := stamp_path(spec.stamp_dir, spec.path(file)))]
     for path in () if dry else stamps:
         with contextlib.suppress(FileNotFoundError):  # the check at rest may have seen that the file is gone

@@ -54,13 +54,24 @@ def owner_of(spec: PayloadSpec, dry: bool) -> tuple[Owner, list[str]]:
     return Owner(*found), warnings
 
 
-def observe(spec: PayloadSpec, owner: Owner) -> dict[str, FileFacts]:
-    """Facts from the file system and the stamps; opens no payload file. Other stamps count where a file is missing."""
+def observe(spec: PayloadSpec, owner: Owner, faults: dict[str, FleetError] | None = None) -> dict[str, FileFacts]:
+    """Facts from the file system and the stamps; opens no payload file. Other stamps count where a file is missing.
+
+    The first thing that is in a file's way is raised; with ``faults`` all are put there, by path, as missing files.
+    """
     if os.path.lexists(spec.dir) and not os.path.isdir(spec.dir):
         raise FleetError(
             f"payload {spec.name}: {spec.dir} is in the way", expected="a directory", found="a file or a dead link"
         )
-    facts = {file.name: _observe_file(spec, file) for file in spec.files}
+    facts = {}
+    for file in spec.files:
+        try:
+            facts[file.name] = _observe_file(spec, file)
+        except (FleetError, OSError) as exc:
+            if faults is None:
+                raise
+            faults[spec.path(file)] = exc if isinstance(exc, FleetError) else _unseen(spec.path(file), exc)
+            facts[file.name] = FileFacts()
     missing = [step.file for step in plan(spec, facts, owner) if step.action == "fetched"]
     stamps = all_stamps(spec.stamp_dir) if missing else []
     device = os.stat(_existing(spec.dir)).st_dev
@@ -68,6 +79,10 @@ def observe(spec: PayloadSpec, owner: Owner) -> dict[str, FileFacts]:
         twin, copies = find_twins(spec, file, owner, device, stamps)
         facts[file.name] = replace(facts[file.name], twin=twin, copies=copies)
     return facts
+
+
+def _unseen(path: str, exc: OSError) -> FleetError:
+    return FleetError(f"{exc.filename or path} cannot be looked at", found=exc.strerror)
 
 
 def _existing(path: str) -> Path:
@@ -99,6 +114,7 @@ def _observe_file(spec: PayloadSpec, file: FileSpec) -> FileFacts:
         uid=state.st_uid,
         gid=state.st_gid,
         digest=stamp.sha256 if stamp and stamp.identity == identity else None,
+        split=stamp.split if stamp and stamp.identity == identity else None,
         stamped=stamp is not None,
         age_s=time.time() - stamp.verified_at if stamp else 0.0,
     )
@@ -117,7 +133,7 @@ def check_room(spec: PayloadSpec, facts: Mapping[str, FileFacts], steps: Sequenc
             f"payload {spec.name}: the file system of {spec.dir} is too small",
             expected=f"{need} bytes free for {len(missing)} missing files",
             found=f"{free} bytes, {need - free} too few",
-            remedy="Free space there (*.rejected-* and *.replaced-* files may go), or set another dir",
+            remedy="Free space there (*.rejected-* files may go), or set another dir",
             files=[file.name for file in missing],
         )
     if system.f_files and system.f_favail < 4 * len(missing):

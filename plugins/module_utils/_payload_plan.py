@@ -16,7 +16,8 @@ from typing import Any, Literal
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._http import check_url
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_set import check_names
-from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Digest, Identity
+from ansible_collections.dank.llm_fleet.plugins.module_utils._unknown import payload_gaps, refuse_gaps
+from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Digest, Identity, Split
 
 __all__ = ["HUB", "LOCK", "Action", "FileFacts", "FileSpec", "Owner", "PayloadSpec", "Step", "hub_link", "plan"]
 
@@ -49,6 +50,7 @@ class PayloadSpec:
     group: str | None = None
     mode: int = 0o644
     stamp_dir: str = "/var/lib/llm-fleet/payloads"
+    state_dir: str = "/var/lib/llm-fleet"  # where the eras lie
     max_age_s: float = math.inf  # of a stamp that is trusted; below 0: none is
     connections: int = 4
     hub_url: str = HUB
@@ -59,10 +61,14 @@ class PayloadSpec:
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> PayloadSpec:
-        """From module options; every malformed entry is a FleetError that names the payload and the file."""
+        """From module options, or an entry of the inventory as it is.
+
+        Every malformed entry is a FleetError that names the payload and the file; all that is ``unknown`` is one.
+        """
         what = f"payload {params['name']}"
+        refuse_gaps(payload_gaps(params))
         for key in ("dir", "stamp_dir"):
-            if not os.path.isabs(params[key]):
+            if not os.path.isabs(str(params[key])):
                 raise FleetError(f"{what}: {key} is relative", expected="an absolute path", found=params[key])
         mode = str(params["mode"])
         if not re.fullmatch(r"0[0-7]{3}", mode):
@@ -89,7 +95,8 @@ class PayloadSpec:
             group=params.get("group"),
             mode=int(mode, 8),
             stamp_dir=params["stamp_dir"],
-            max_age_s=_max_age_s(what, params["verify"]),
+            state_dir=params.get("state_dir") or cls.state_dir,
+            max_age_s=_max_age_s(what, str(params["verify"])),
             connections=_connections(what, params.get("connections")),
             hub_url=hub_url,
             token_file=params.get("token_file"),
@@ -116,10 +123,17 @@ def _max_age_s(what: str, verify: str) -> float:
 
 
 def _connections(what: str, given: Any) -> int:
-    count = 4 if given is None else int(given)
-    if not 1 <= count <= 64:
-        raise FleetError(f"{what}: connections is out of range", expected="1 to 64", found=count)
+    count = _whole(4 if given is None else given)
+    if count is None or not 1 <= count <= 64:
+        raise FleetError(f"{what}: connections is out of range", expected="1 to 64", found=given)
     return count
+
+
+def _whole(given: Any) -> int | None:
+    """A whole number, also as the decimal digits that the command line makes of it; None for anything else."""
+    if isinstance(given, str) and re.fullmatch(r"[0-9]{1,18}", given):
+        return int(given)
+    return given if isinstance(given, int) and not isinstance(given, bool) else None
 
 
 def hub_link(what: str, entry: Mapping[str, Any], hub_url: str) -> str | None:
@@ -134,25 +148,36 @@ def hub_link(what: str, entry: Mapping[str, Any], hub_url: str) -> str | None:
             expected="`repo` and `revision`, and `file` where it is not the name",
             found=", ".join(key for key in ("repo", "revision", "file") if entry.get(key)),
         )
-    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", repo, re.ASCII) or ".." in f"{repo}/{path}/{revision}".split("/"):
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", str(repo), re.ASCII) or ".." in f"{repo}/{path}/{revision}".split("/"):
         raise FleetError(f"{what}: repo, revision or file is malformed", expected="repo as owner/name", found=repo)
     quoted = (repo, urllib.parse.quote(str(revision), safe=""), urllib.parse.quote(path))
     return f"{hub_url}/{quoted[0]}/resolve/{quoted[1]}/{quoted[2]}"
 
 
 def _file_spec(what: str, entry: Mapping[str, Any], hub_url: str) -> FileSpec:
-    name = str(entry["name"])
+    if not isinstance(entry, Mapping):
+        raise FleetError(f"{what}: files", expected="dictionaries", found=repr(entry))
+    name = str(entry.get("name") or "")
     what = f"{what}: file {name!r}"
     if not name or name.startswith(".") or re.search(r"[/\x00-\x1f\x7f]", name):
         raise FleetError(f"{what} has no usable name", expected="a plain file name: no slash, no leading dot")
-    if int(entry["bytes"]) <= 0:
-        raise FleetError(f"{what}: bytes is malformed", expected="a number above 0", found=entry["bytes"])
+    size = _whole(entry.get("bytes"))
+    if size is None or size <= 0:
+        raise FleetError(
+            f"{what}: bytes is malformed",
+            expected="a whole number above 0",
+            found=repr(entry["bytes"]) if "bytes" in entry else "nothing",
+            remedy="Write the file's length, as `stat -c %s` tells it",
+        )
     hub = hub_link(what, entry, hub_url)
-    urls = (*((hub,) if hub else ()), *(entry.get("urls") or ()))
+    given = entry.get("urls") or ()
+    if not isinstance(given, (list, tuple)) or not all(isinstance(url, str) for url in given):
+        raise FleetError(f"{what}: urls is malformed", expected="a list of URLs", found=repr(given))
+    urls = (*((hub,) if hub else ()), *given)
     for url in urls:
         check_url(what, url)
     digest = Digest.declared(what, entry.get("sha256"), entry.get("sha256_prefix"))
-    return FileSpec(name, str(entry.get("role") or "model"), int(entry["bytes"]), digest, urls)
+    return FileSpec(name, str(entry.get("role") or "model"), size, digest, urls)
 
 
 @dataclass(frozen=True)
@@ -170,8 +195,8 @@ class FileFacts:
     ``identity`` is None where it is absent. ``digest`` is its full digest where a stamp that still fits, or a read in
     this run (``read``), tells it. ``stamped``: there is a stamp for this path, fitting or not; ``age_s`` is the age of
     one that fits. ``part_bytes``: what a partial file holds that may be continued; ``part_disk``: the room it takes.
-    ``twin``: another file of the declared digest that this one may be a second name of; ``copies``: such files that
-    cannot be shared, but read instead of a remote source.
+    ``split``: what its stamp says of its header. ``twin``: another file of the declared digest that this one may be a
+    second name of; ``copies``: such files that cannot be shared, but read instead of a remote source.
     """
 
     identity: Identity | None = None
@@ -184,6 +209,7 @@ class FileFacts:
     age_s: float = 0.0
     part_bytes: int = 0
     part_disk: int = 0
+    split: Split | None = None
     twin: str | None = None
     copies: tuple[str, ...] = ()
 

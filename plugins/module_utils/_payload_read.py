@@ -12,10 +12,14 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
+from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._meter import FileState, Meter
 from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, hash_file
 
 __all__ = ["ReadFile", "hash_files"]
+
+
+_REMEDY = "Look at the disk's health (the kernel's log, smartctl); a file that cannot be read must be moved aside"
 
 
 @dataclass(frozen=True)
@@ -31,16 +35,23 @@ class _Stopped(Exception):
     """Another file failed: the rest need not be read."""
 
 
-def hash_files(paths: Sequence[str], meter: Meter) -> dict[str, ReadFile]:
-    """Hash these files on as many threads as this process may use processors; the first failure ends all."""
+def _unreadable(path: str, exc: OSError) -> FleetError:
+    return FleetError(f"{path} cannot be read", expected="its bytes", found=exc.strerror, remedy=_REMEDY)
+
+
+def hash_files(paths: Sequence[str], meter: Meter, faults: dict[str, FleetError] | None = None) -> dict[str, ReadFile]:
+    """Hash these files on as many threads as this process may use processors.
+
+    The first failure ends all; with ``faults`` each is put there, by path, and the others are read on.
+    """
     if not paths:
         return {}
-    sizes = {path: os.lstat(path).st_size for path in paths}
+    sizes = {path: os.lstat(path).st_size if os.path.lexists(path) else 0 for path in paths}
     done = dict.fromkeys(paths, 0)
     begun: set[str] = set()
     stop = threading.Event()
 
-    def one(path: str) -> ReadFile:
+    def one(path: str) -> ReadFile | None:
         begin = time.monotonic()
         begun.add(path)
 
@@ -49,7 +60,14 @@ def hash_files(paths: Sequence[str], meter: Meter) -> dict[str, ReadFile]:
             if stop.is_set():
                 raise _Stopped
 
-        digest, identity = hash_file(path, on_bytes)
+        try:
+            digest, identity = hash_file(path, on_bytes)
+        except (OSError, FleetError) as exc:
+            fault = exc if isinstance(exc, FleetError) else _unreadable(path, exc)
+            if faults is None:
+                raise fault from exc
+            faults[path] = fault
+            return None
         return ReadFile(digest, identity, time.monotonic() - begin)
 
     def states() -> list[FileState]:
@@ -73,7 +91,7 @@ def hash_files(paths: Sequence[str], meter: Meter) -> dict[str, ReadFile]:
                 for job in jobs.values():
                     if job.done():
                         job.result()
-            return {path: jobs[path].result() for path in paths}
+            return {path: file for path in paths if (file := jobs[path].result()) is not None}
         finally:
             stop.set()
             pool.shutdown(cancel_futures=True)

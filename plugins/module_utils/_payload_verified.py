@@ -10,26 +10,30 @@ from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._meter import Meter
-from ansible_collections.dank.llm_fleet.plugins.module_utils._payload import Done, examine, result_of
+from ansible_collections.dank.llm_fleet.plugins.module_utils._payload import Done, examine, hold_headers, result_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_facts import observe, owner_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_plan import FileFacts, PayloadSpec, Step, plan
-from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_set import check_headers
 from ansible_collections.dank.llm_fleet.plugins.module_utils._progress import Progress
 
 __all__ = ["verified"]
 
 
-def _lies(spec: PayloadSpec, facts: Mapping[str, FileFacts], steps: Sequence[Step]) -> list[dict[str, str]]:
-    """``{path, expected, found}`` of each file that is not there or not what it should be."""
-    return [
-        {
-            "path": spec.path(step.file),
-            "expected": f"{step.file.bytes} bytes of sha256 {step.file.digest}",
-            "found": step.why if facts[step.file.name].identity is not None else "no such file",
-        }
-        for step in steps
-        if step.action in ("fetched", "linked")
-    ]
+def _lies(
+    spec: PayloadSpec, facts: Mapping[str, FileFacts], steps: Sequence[Step], faults: Mapping[str, FleetError]
+) -> list[dict[str, str]]:
+    """``{path, expected, found}`` of each file that is not there, not what it should be, or at fault by its path."""
+    lies = []
+    for step in steps:
+        path = spec.path(step.file)
+        if path in faults:
+            found = faults[path].message
+        elif step.action in ("fetched", "linked"):
+            found = step.why if facts[step.file.name].identity is not None else "no such file"
+        else:
+            continue
+        expected = f"{step.file.bytes} bytes of sha256 {step.file.digest}"
+        lies.append({"path": path, "expected": expected, "found": found})
+    return lies
 
 
 def verified(spec: PayloadSpec, *, progress: Progress, plan_only: bool = False) -> dict[str, Any]:
@@ -39,16 +43,19 @@ def verified(spec: PayloadSpec, *, progress: Progress, plan_only: bool = False) 
     A FleetError names all files that are not the declared ones (``lies`` in its facts).
     """
     owner, warnings = owner_of(spec, True)
-    facts = observe(spec, owner)
+    faults: dict[str, FleetError] = {}
+    facts = observe(spec, owner, faults)
     steps = plan(spec, facts, owner)
     work = not all(step.known for step in steps)
     quiet = {"changed": False, "failures": [], "warnings": warnings, "diff": {}}
     if work and plan_only:
         return result_of(spec, facts, steps, {}, owner) | quiet | {"work": True}
     done: dict[str, Done] = {}
-    facts = examine(spec, facts, steps, Meter(progress), done)
+    facts = examine(spec, facts, steps, Meter(progress), done, faults)
     steps = plan(spec, facts, owner)
-    lies = _lies(spec, facts, steps)
+    in_place = [step for step in steps if step.action not in ("fetched", "linked")]
+    hold_headers(spec, facts, in_place, deep=True, faults=faults)
+    lies = _lies(spec, facts, steps, faults)
     if lies:
         raise FleetError(
             f"payload {spec.name}: {len(lies)} of {len(steps)} files are not the declared ones",
@@ -57,6 +64,5 @@ def verified(spec: PayloadSpec, *, progress: Progress, plan_only: bool = False) 
             remedy="site.yml fetches them anew; playbooks/verify.yml tells whether what serves read the wrong bytes",
             lies=lies,
         )
-    check_headers(spec.dir, [file.name for file in spec.files])
     warnings += [f"{spec.path(step.file)}: mode or owner is not as declared" for step in steps if step.mend]
     return result_of(spec, facts, steps, done, owner) | quiet | {"work": work}

@@ -5,24 +5,29 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
+import stat
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 __all__ = [
+    "HeldFile",
     "SocketOwner",
     "age_s",
     "anonymous_bytes",
     "available_bytes",
     "cgroup_of",
     "cmdline",
-    "deleted_mappings",
     "environ",
     "exe",
+    "held_files",
     "listeners",
     "listening_inodes",
     "locked_bytes",
+    "mapped_as",
     "parent_of",
     "resident_bytes",
     "unit_of",
@@ -39,6 +44,11 @@ class SocketOwner:
     inode: int
     unit: str
     command: str
+
+    @property
+    def words(self) -> str:
+        """For a message: its id, its unit, its command."""
+        return f"pid {self.pid} of {self.unit or 'no unit'}: {self.command}"
 
 
 def _read(pid: int, name: str, root: str = "/proc") -> bytes:
@@ -63,12 +73,70 @@ def exe(pid: int) -> str:
     return os.readlink(f"/proc/{pid}/exe")
 
 
-def deleted_mappings(pid: int) -> set[str]:
-    """The paths of files that the process has mapped and that are no longer those of their names: removed, or replaced
-    by another."""
-    lines = _read(pid, "maps").decode("utf-8", "surrogateescape").splitlines()
-    paths = (line.split(None, 5)[5] for line in lines if line.endswith(" (deleted)"))
-    return {path.removesuffix(" (deleted)") for path in paths}
+@dataclass(frozen=True)
+class HeldFile:
+    """A file that a process has mapped or open. ``path`` is its name now, or its last one when that was taken from it.
+
+    ``mapped``: ``device`` and ``inode`` are those of ``/proc/PID/maps``, which on some file systems (btrfs, overlay)
+    are not those of stat(2); see :func:`mapped_as`.
+    """
+
+    path: str
+    device: int
+    inode: int
+    mapped: bool
+
+
+_DELETED = " (deleted)"
+
+
+def _mapping(line: str) -> tuple[int, HeldFile] | None:
+    """``(address, file)`` of a line of ``/proc/PID/maps``; None for what is no file (proc_pid_maps(5))."""
+    fields = line.split(None, 5)
+    if len(fields) < 6 or not fields[5].startswith("/"):
+        return None
+    major, minor = (int(part, 16) for part in fields[3].split(":"))
+    path = fields[5].removesuffix(_DELETED)
+    return int(fields[0].partition("-")[0], 16), HeldFile(path, os.makedev(major, minor), int(fields[4]), True)
+
+
+def held_files(pid: int) -> list[HeldFile]:
+    """The files that the process has mapped or open, each once; not its sockets and pipes, nor devices it has open."""
+    found: dict[HeldFile, None] = {}
+    for line in _read(pid, "maps").decode("utf-8", "surrogateescape").split("\n"):
+        mapping = _mapping(line)
+        if mapping is not None:
+            found[mapping[1]] = None
+    folder = f"/proc/{pid}/fd"
+    for name in os.listdir(folder):
+        try:
+            path, state = os.readlink(f"{folder}/{name}"), os.stat(f"{folder}/{name}")
+        except FileNotFoundError:
+            continue  # closed since the listing
+        if path.startswith("/") and stat.S_ISREG(state.st_mode):
+            found[HeldFile(path.removesuffix(_DELETED), state.st_dev, state.st_ino, False)] = None
+    return list(found)
+
+
+def mapped_as(path: str) -> tuple[int, int] | None:
+    """(device, inode) that ``/proc/PID/maps`` would tell of the file ``path``: it is mapped here, and looked up.
+
+    None for an empty file, which nobody can map.
+    """
+    with open(path, "rb") as handle:
+        try:
+            ours = mmap.mmap(handle.fileno(), 1, access=mmap.ACCESS_COPY)
+        except ValueError:
+            return None
+        with ours:
+            window = ctypes.c_char.from_buffer(ours)
+            address = ctypes.addressof(window)
+            lines = _read(os.getpid(), "maps").decode("utf-8", "surrogateescape").split("\n")
+            del window  # it would keep the mapping open
+        for mapping in map(_mapping, lines):
+            if mapping is not None and mapping[0] == address:
+                return mapping[1].device, mapping[1].inode
+    raise OSError(f"{path} was mapped and /proc/self/maps does not tell of it")
 
 
 def _status_bytes(pid: int, *fields: bytes) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._elf import is_elf, read_elf
-from ansible_collections.dank.llm_fleet.plugins.module_utils._elf_device import device_archs
+from ansible_collections.dank.llm_fleet.plugins.module_utils._elf_device import device_archs, object_archs
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._proof_expect import Expect
 from ansible_collections.dank.llm_fleet.plugins.module_utils._run import run
@@ -38,6 +38,9 @@ _LOADER = re.compile(r"^\s*(/\S*/ld-\S+) \(0x", re.MULTILINE)
 _OTHER_ARCH = re.compile(r"gfx[0-9a-f]{3,5}(?![0-9a-f])")
 _TRACED = {**BARE_ENV, "LD_TRACE_LOADED_OBJECTS": "1"}
 _TRUE, _FALSE = ("ON", "TRUE", "YES", "Y", "1"), ("OFF", "FALSE", "NO", "N", "0", "")
+# ggml declares its options to cmake; the rest it reads as it finds them. So an option of ggml's that has no type in the
+# cache is one that the command line gave and this source does not know.
+_DECLARED = re.compile(r"GGML_(?!BUILD_|VERSION)")
 # Flags of cmake that are still taken and do nothing, with what took their place.
 RETIRED = {"GGML_CUDA_FA_ALL_QUANTS": "GGML_CUDA_FA_QUANTS"}
 
@@ -80,6 +83,9 @@ def parse_ldd(listing: str) -> tuple[dict[str, str], list[str]]:
             continue
         name, arrow, rest = text.partition(" => ")
         if not arrow:
+            path = text.partition(" (0x")[0]
+            if path.startswith("/") and not loader_of(line):  # linked by its whole path
+                libraries[os.path.basename(path)] = path
             continue
         path = rest.split(" (")[0].strip()
         libraries[os.path.basename(name)] = "" if path == "not found" else path
@@ -195,6 +201,10 @@ def _folder_faults(lib: str, folder: str, arch: str) -> Iterator[str]:
     if not any(arch in name and os.path.getsize(os.path.join(path, name)) for name in names):
         told = sorted({match for name in names for match in _OTHER_ARCH.findall(name)})
         yield f"{path} has no file for {arch}" + (f", but for {', '.join(told)}" if told else "")
+    for name in names:
+        archs = object_archs(os.path.join(path, name)) if arch in name else set()
+        if archs and arch not in archs:
+            yield f"{os.path.join(path, name)} holds code for {', '.join(sorted(archs))}"
 
 
 def _listing(folder: str) -> list[str]:
@@ -222,11 +232,11 @@ def arch_faults(closure: Closure, root: str, expect: Expect, foreign: Collection
 
 
 def parse_cache(text: str) -> dict[str, str]:
-    """Option to value of a CMakeCache.txt."""
+    """Option to value of a CMakeCache.txt; without options of ggml's that the source does not declare."""
     found = {}
     for line in text.splitlines():
         match = _ENTRY.match(line)
-        if match:
+        if match and not (match[2] == "UNINITIALIZED" and _DECLARED.match(match[1])):
             found[match[1]] = match[3]
     return found
 
@@ -245,6 +255,11 @@ def cache_faults(cache: Mapping[str, str], wanted: Mapping[str, str]) -> list[st
     for option, value in sorted(wanted.items()):
         if option in RETIRED and value.upper() in _TRUE:
             faults.append(f"{option} is retired and does nothing, its successor is {RETIRED[option]}")
+        elif option not in cache and _DECLARED.match(option):
+            faults.append(
+                f"{option} is no option of this source: cmake keeps what it was given, and nothing reads it; "
+                f"declared {value}"
+            )
         elif option not in cache:
             faults.append(f"{option} is not in it, declared {value}")
         elif not _same(value, cache[option]):

@@ -24,6 +24,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_blueprint impo
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_podman import Podman
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_state import in_use
 from ansible_collections.dank.llm_fleet.plugins.module_utils._trial_run import Incumbent, incumbents_of
+from ansible_collections.dank.llm_fleet.plugins.module_utils._unknown import payload_gaps, refuse_gaps
 
 __all__ = ["MARK", "Plan", "look_before", "productions", "require_apart", "require_memory"]
 
@@ -170,6 +171,7 @@ def look_before(
     files = [{"path": os.path.join(declared.payload["dir"], one["name"]), "bytes": one.get("bytes")}
              for one in declared.payload["files"]]  # fmt: skip
     below = [file for file in files if file["path"].startswith(f"{asked.model_dir}/")]
+    refuse_gaps(payload_gaps(declared.payload) if below else [])
     faults = package_faults(asked, fork, below)
     if faults:
         raise FleetError(

@@ -51,7 +51,8 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_podman import 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_state import faults_of, read_state
 from ansible_collections.dank.llm_fleet.plugins.module_utils._run import run
 from ansible_collections.dank.llm_fleet.plugins.module_utils._trial_unit import candidate_command
-from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import observe, payload_paths
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import observe
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth_files import payload_paths
 
 __all__ = ["Steps", "declared_files", "judge_long_context", "setup_command"]
 

@@ -27,6 +27,8 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_layers import 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_setups import Setup, key_faults, setup_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_state import State, faults_of, read_state, role_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_unit import render
+from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import text_digests
+from ansible_collections.dank.llm_fleet.plugins.module_utils._unknown import endpoint_gaps, payload_gaps, refuse_gaps
 from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import hash_file
 
 __all__ = ["draw", "effective_of", "env_of", "explain", "redraw"]
@@ -45,7 +47,9 @@ def _switch(user: str) -> list[str]:
 
 def env_of(declared: Declared, rung: str | None, launch: str) -> dict[str, str]:
     """The env file's lines; a FleetError where the schema, or a key that belongs to another setup, is against them."""
-    given = _envspec.normalise("r9v", effective_env(declared, rung))
+    lines = effective_env(declared, rung)
+    refuse_gaps(endpoint_gaps(declared.name, _envspec.unknown_keys("r9v", lines)))
+    given = _envspec.normalise("r9v", lines)
     env = _envspec.derive("r9v", given, "", (), launch)
     problems = _envspec.check("r9v", env) + key_faults(env, declared.setups)
     if problems:
@@ -55,6 +59,15 @@ def env_of(declared: Declared, rung: str | None, launch: str) -> dict[str, str]:
 
 def effective_of(argv: Sequence[str], env: Mapping[str, str], state: State) -> dict[str, str]:
     """The environment that the launcher's dry run came to; a FleetError where it breaks the law of the layers."""
+    for line in argv[1:]:
+        if "=" not in line:
+            raise FleetError(
+                "a line of the launcher's dry run",
+                expected="KEY=value, one line each",
+                found=repr(line),
+                remedy="Give each R9V_ key one line, in the setup state's profile.env too",
+                gate="setup",
+            )
     found = dict(line.split("=", 1) for line in argv[1:])
     for row in layered(env, state.config, found):
         if found.get(row.key) != row.value:
@@ -103,16 +116,20 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
     runtime, spec = require_runtime(declared, paths), unit_spec(declared, paths)
     env = env_of(declared, rung, runtime["server_bin"])
     state, setup = read_state(env["R9V_STATE_FILE"]), setup_of(env, declared.setups)
+    folder = f"{state.config['R9V_MODEL_DIR'].rstrip('/')}/"
+    if f"{declared.payload['dir']}/".startswith(folder):
+        refuse_gaps(payload_gaps(declared.payload))
     env_text = _envfile.render(env)
     argv = dry_run(declared.launcher, env, _switch(declared.user))
     effective = effective_of(argv, env, state)
     files = _payload(state, effective)
+    texts = text_digests(declared.drop_ins)
     digest = blueprint_digest(
         {
             "env": env_text,
             "unit": render(spec, ""),
             "launcher": sha256_text(declared.launcher),
-            "drop_ins": sorted(declared.drop_ins),
+            "drop_ins": sorted(texts.items()),
             "runtime": runtime["digest"],
             "payload": files,
             "argv": argv,
@@ -125,7 +142,6 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
         }
         for file in declared.payload["files"]
     ]
-    folder = f"{state.config['R9V_MODEL_DIR'].rstrip('/')}/"
     facts = {
         "endpoint": declared.name,
         "engine": "r9v",
@@ -152,6 +168,7 @@ def draw(declared: Declared, paths: Paths, rung: str | None) -> Blueprint:
         "client": dict(declared.client),
         "probes": dict(declared.probes),
         "drop_ins": list(declared.drop_ins),
+        "drop_in_digests": texts,
         "cards": _with_headroom(declared.cards, setup),
         "rung": rung,
     }

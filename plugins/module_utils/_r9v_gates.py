@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,9 @@ def gate_setup(facts: Mapping[str, Any], gates: Gates, *, idle: bool) -> None:
     with gates.gate("setup"):
         state = read_state(facts["env"]["R9V_STATE_FILE"])
         faults = faults_of(state, facts["setup"]["ple_bytes"], facts["declared_files"])
+        placement = facts["effective"].get("R9V_EXPERT_MANIFEST_PATH")
+        if placement and not os.path.isfile(placement):
+            faults.append(f"the placement {placement} is missing")
         if faults:
             raise FleetError(
                 f"what setup state {state.path} names is not whole",

@@ -16,7 +16,17 @@ from typing import Any
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_experts import EXPERTS, LAYERS, ExpertCosts
 
-__all__ = ["COSTS_SCHEMA", "RankMemory", "bootstrap", "catalog", "hot_of", "manifest_faults", "memory", "settings"]
+__all__ = [
+    "COSTS_SCHEMA",
+    "RankMemory",
+    "bootstrap",
+    "catalog",
+    "cold_bytes",
+    "hot_of",
+    "manifest_faults",
+    "memory",
+    "settings",
+]
 
 COSTS_SCHEMA = "r9v.expert-memory.v1"
 _TOP_K = 10
@@ -126,7 +136,8 @@ def manifest_faults(data: Mapping[str, Any], costs: ExpertCosts, path: str) -> l
         declared = data["ranks"][str(rank)].get("hot_bytes")
         real = sum(count * cost for count, cost in zip(counts[rank], costs.ranks[rank], strict=True))
         if declared != real:
-            told = "no hot_bytes" if declared is None else f"hot_bytes {declared:,}"
+            number = f"{declared:,}" if type(declared) is int else repr(declared)
+            told = "no hot_bytes" if declared is None else f"hot_bytes {number}"
             faults.append(f"rank {rank}: {told}, and {real:,} by the shards' headers")
     embedded = data.get("expert_memory")
     if isinstance(embedded, Mapping):
@@ -134,19 +145,47 @@ def manifest_faults(data: Mapping[str, Any], costs: ExpertCosts, path: str) -> l
     return faults
 
 
-def _catalog_faults(embedded: Mapping[str, Any], costs: ExpertCosts) -> list[str]:
+def _weights(embedded: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+    """What one expert of each layer takes of each rank, as a manifest embeds it; [] where it does not say."""
     by_rank = embedded.get("packed_bytes_per_expert_by_layer_by_rank")
     if by_rank is None:
         both = embedded.get("packed_bytes_per_expert_by_layer_per_rank")
         by_rank = {"0": both, "1": both}
+    told = [by_rank.get(rank) if isinstance(by_rank, Mapping) else None for rank in ("0", "1")]
+    first, second = (rows if isinstance(rows, list) else [] for rows in told)
+    return first, second
+
+
+def cold_bytes(data: Mapping[str, Any], path: str) -> int:
+    """What the placement leaves in host memory, by its own lists and weights: (512 - hot) x bytes, layer by layer and
+    rank by rank. A FleetError where the manifest is not of the fork's form, or embeds no weights."""
+    counts, embedded = hot_of(data, path), data.get("expert_memory")
+    weights = _weights(embedded if isinstance(embedded, Mapping) else {})
+    for rows in weights:
+        if len(rows) != LAYERS or any(type(each) is not int for each in rows):
+            raise FleetError(
+                f"placement manifest {path}",
+                expected=f"expert_memory, whose weights are {LAYERS} numbers for each rank",
+                found=f"{len(rows)} of them",
+                remedy="Write it with r9v_placement, or have the fork's tools embed them",
+            )
+    return sum(
+        (EXPERTS - count) * weight
+        for hot, rows in zip(counts, weights, strict=True)
+        for count, weight in zip(hot, rows, strict=True)
+    )
+
+
+def _catalog_faults(embedded: Mapping[str, Any], costs: ExpertCosts) -> list[str]:
+    weights = _weights(embedded)
     faults = []
     if embedded.get("expert_partition", [320, 320]) != list(costs.partition):
         faults.append(f"expert_memory: partition {embedded.get('expert_partition')}, not {list(costs.partition)}")
     for rank in range(2):
-        told, real = by_rank.get(str(rank)), list(costs.ranks[rank])
+        told, real = weights[rank], list(costs.ranks[rank])
         if told != real:
-            layer = next((n for n, (a, b) in enumerate(zip(told or (), real, strict=False)) if a != b), 0)
-            found = told[layer] if isinstance(told, list) and layer < len(told) else "nothing"
+            layer = next((n for n, (a, b) in enumerate(zip(told, real, strict=False)) if a != b), 0)
+            found = told[layer] if layer < len(told) else "nothing"
             faults.append(f"expert_memory: rank {rank}, layer {layer}: {found}, and {real[layer]} by the headers")
     return faults
 

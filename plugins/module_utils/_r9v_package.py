@@ -238,6 +238,23 @@ def _row_fault(number: int, row: Any) -> str:
     return "" if isinstance(row.get("role"), str) and row["role"] else f"{path}: role {row.get('role')!r}"
 
 
+def _derived_faults(rows: Any) -> list[str]:
+    if not isinstance(rows, list):
+        return ["derived_artifacts is no list"]
+    faults = []
+    for number, row in enumerate(rows):
+        where = f"derived_artifacts[{number}]"
+        if not isinstance(row, dict):
+            faults.append(f"{where} is no object")
+            continue
+        faults += [f"{where}.{key} {row.get(key)!r}" for key in ("tensor_name", "path") if not _is_text(row.get(key))]
+    return faults
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
 def read_package(path: str) -> dict[str, Any]:
     """The package at ``path``, of sound form; a FleetError names everything that is not."""
     package = read_object(path, "package")
@@ -250,6 +267,7 @@ def read_package(path: str) -> dict[str, Any]:
         broken = list(filter(None, (_row_fault(number, row) for number, row in enumerate(rows))))
         names = [row["path"] for row in rows] if not broken else []
         faults += broken + [f"{name} twice" for name in sorted({name for name in names if names.count(name) > 1})]
+    faults += _derived_faults(package.get("derived_artifacts") or [])
     if faults:
         raise FleetError(
             f"package {path}", expected=f"{SCHEMA}: {', '.join(_WORDS)}, artifacts", found="; ".join(faults)

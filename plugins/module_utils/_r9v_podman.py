@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._run import Complet
 
 __all__ = ["Container", "Image", "Podman", "container_of", "image_of", "processes"]
 
+# The name of a volume that nobody named: an image asks for it, and no argument does.
+_ANONYMOUS = re.compile(r"[0-9a-f]{64}")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -70,7 +73,11 @@ def container_of(row: Mapping[str, Any]) -> Container:
         exit_code=int(state.get("ExitCode") or 0),
         image_id=_hex(row.get("Image")) or str(row.get("Image")),
         image_digest=_hex(row.get("ImageDigest")),
-        mounts={str(mount["Destination"]): str(mount.get("Source", "")) for mount in row.get("Mounts") or ()},
+        mounts={
+            str(mount["Destination"]): str(mount.get("Source", ""))
+            for mount in row.get("Mounts") or ()
+            if not _ANONYMOUS.fullmatch(str(mount.get("Name") or ""))
+        },
         netns=str((row.get("NetworkSettings") or {}).get("SandboxKey") or ""),
     )
 

@@ -24,7 +24,8 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._io import (
 from ansible_collections.dank.llm_fleet.plugins.module_utils._progress import Progress
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_podman import Podman
 from ansible_collections.dank.llm_fleet.plugins.module_utils._run import run
-from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import hash_file
+from ansible_collections.dank.llm_fleet.plugins.module_utils._unknown import refuse_gaps, runtime_gaps
+from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Digest, hash_file
 
 __all__ = ["SHIM", "Request", "carry_out", "parse_request", "plan"]
 
@@ -67,27 +68,29 @@ class Request:
 def parse_request(params: Mapping[str, Any]) -> Request:
     """From an entry of ``llm_runtimes`` with ``user``, ``shim`` and ``prefix``; a FleetError names the wrong key."""
     source, name = params["source"], str(params["name"])
-    digest = str(source.get("sha256") or source.get("sha256_prefix") or "").lower()
     where = f"llm_runtimes.{name}.source"
     if source.get("kind") != "bundle":
         raise FleetError(f"{where}.kind", expected="bundle, for engine r9v", found=source.get("kind"))
-    if not digest or digest == "unknown":
-        raise FleetError(f"{where}.sha256", expected="the digest of the image's manifest", found=digest or "none")
+    refuse_gaps(runtime_gaps(params))
+    digest = Digest.declared(where, source.get("sha256"), source.get("sha256_prefix"))
     if not source.get("checkout"):
         raise FleetError(f"{where}.checkout", expected="the folder of the fork's checkout", found="none")
-    if source.get("archive") and source.get("archive_sha256", "unknown") == "unknown":
-        raise FleetError(f"{where}.archive_sha256", expected="the archive's sha256", found="none")
+    packed = (
+        Digest.declared(f"{where}.archive_sha256", source.get("archive_sha256"), None)
+        if source.get("archive")
+        else None
+    )
     return Request(
         name=name,
         user=str(params["user"]),
         image=str(source["image"]),
-        digest=digest,
+        digest=digest.hex,
         checkout=str(source["checkout"]).rstrip("/"),
         url=str(source.get("url") or ""),
         commit=str(source.get("commit") or ""),
         includes=tuple(source.get("includes") or ()),
         archive=str(source.get("archive") or ""),
-        archive_sha256=str(source.get("archive_sha256") or "").lower(),
+        archive_sha256=packed.hex if packed else "",
         shim=str(params["shim"]),
         prefix=str(params.get("prefix") or "/opt/llm-fleet/runtimes"),
     )

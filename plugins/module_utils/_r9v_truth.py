@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +15,18 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc
 from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_container import argument_link, mount_link
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_podman import Container, Podman, processes
 from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_state import faults_of, read_state
-from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, Observed, environment_link, unit_links
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import (
+    Link,
+    Observed,
+    environment_link,
+    stray_link,
+    unit_links,
+)
 
-__all__ = ["Inside", "chain", "inside", "kin_of", "look_inside", "option"]
+__all__ = ["Inside", "chain", "inside", "kin_of", "look_inside"]
 
 _PAGE = 4096
 
@@ -38,17 +44,6 @@ class Inside:
     age_s: float  # of its first process
     models: Mapping[str, Any]  # the first row of /v1/models
     faults: tuple[str, ...]  # of the files that the setup state names
-
-
-def option(argv: Sequence[str], name: str) -> str | None:
-    """The value of ``--name VALUE`` or ``--name=VALUE``, "" for a switch, None where it is not there."""
-    for number, word in enumerate(argv):
-        if word == name:
-            after = argv[number + 1] if number + 1 < len(argv) else "--"
-            return "" if after.startswith("--") else after
-        if word.startswith(f"{name}="):
-            return word.partition("=")[2]
-    return None
 
 
 def kin_of(container: Container | None) -> frozenset[int]:
@@ -109,60 +104,6 @@ def look_inside(facts: Mapping[str, Any], api: Api, health: str) -> Inside:
     return Inside(container, digests, argv, environ, locked, kin_of(container), age, models, faults)
 
 
-def _depth(argv: Sequence[str]) -> str:
-    """How many tokens the one drafter drafts, by the engine's own arguments."""
-    try:
-        told = json.loads(option(argv, "--speculative-config") or "{}")
-    except ValueError:
-        return "(no JSON)"
-    return str(told.get("num_speculative_tokens", "(none)")) if isinstance(told, dict) else "(no object)"
-
-
-def _argument_links(effective: Mapping[str, str], argv: Sequence[str], again: str) -> list[Link]:
-    """What the engine was told, against the environment that ``launch.sh`` had."""
-    template = bool(effective.get("R9V_CHAT_TEMPLATE_FILE"))
-    wanted: dict[str, Any] = {
-        "--served-model-name": effective["R9V_SERVED_MODEL_NAME"],
-        "--enable-prefix-caching": effective.get("R9V_ENABLE_PREFIX_CACHING", "0") == "1",
-        "--chat-template": template,
-    }
-    found: dict[str, Any] = {
-        "--served-model-name": option(argv, "--served-model-name"),
-        "--enable-prefix-caching": option(argv, "--enable-prefix-caching") is not None,
-        "--chat-template": option(argv, "--chat-template") is not None,
-    }
-    if "R9V_MAX_MODEL_LEN" in effective:
-        wanted["--max-model-len"], found["--max-model-len"] = (
-            effective["R9V_MAX_MODEL_LEN"],
-            option(argv, "--max-model-len"),
-        )
-    if "R9V_MTP_SPEC_TOKENS" in effective:
-        wanted["num_speculative_tokens"], found["num_speculative_tokens"] = (
-            effective["R9V_MTP_SPEC_TOKENS"],
-            _depth(argv),
-        )
-    if template:
-        kwargs = effective.get("R9V_CHAT_TEMPLATE_KWARGS")
-        wanted["--default-chat-template-kwargs"] = kwargs
-        found["--default-chat-template-kwargs"] = option(argv, "--default-chat-template-kwargs")
-    differ = [name for name in wanted if wanted[name] != found[name]]
-    names = differ or list(wanted)
-    return [
-        Link(
-            "container arguments", {name: wanted[name] for name in names}, {name: found[name] for name in names}, again
-        )
-    ]
-
-
-def _mount_link(effective: Mapping[str, str], mounts: Collection[str], again: str) -> Link:
-    """The files that must be mounted, and of the payload-only ones those that must not."""
-    keys = ("R9V_MODEL_DIR", "R9V_PLE_PATH", "R9V_CHAT_TEMPLATE_FILE", "R9V_DEV_QWEN4_EXP_ADAPTER_PY")
-    wanted = sorted(os.path.normpath(effective[key]) for key in keys if effective.get(key))
-    return Link(
-        "mounts", wanted, [path for path in wanted if path in {os.path.normpath(each) for each in mounts}], again
-    )
-
-
 def chain(
     era: Era, unit: str, unit_path: str, seen: Observed, within: Inside, drop_ins: Sequence[str] = ()
 ) -> list[Link]:
@@ -183,14 +124,15 @@ def chain(
     links = [
         *unit_links(era, unit, unit_path, seen, drop_ins),
         environment_link(era, seen),
+        stray_link(era, seen),
         Link("container", "running", box.status if box is not None else "no container of that name", logs),
         # A container that is older than the start that should have made it is not this start's.
         Link("container is of this start", True, box is not None and within.age_s <= uptime + 5, again),
         Link(
             "image", True, any(digest.startswith(facts["runtime"]["version"]) for digest in within.image_digests), again
         ),
-        *_argument_links(effective, within.argv, again),
-        _mount_link(effective, box.mounts.values() if box is not None else (), again),
+        argument_link(effective, within.argv, again),
+        mount_link(effective, box.mounts if box is not None else {}, again),
     ]
     if mutable is not None:
         found = within.environ.get("R9V_FULL_MUTABLE_CACHE", "(not set)")

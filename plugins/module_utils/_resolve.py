@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _envspec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory_schema import CARD
 from ansible_collections.dank.llm_fleet.plugins.module_utils._lock import fill
 
 __all__ = ["hosts_of", "resolve"]
@@ -38,6 +39,9 @@ def _card(cards: Mapping[str, Any], endpoint: Mapping[str, Any], name: str) -> d
             remedy=f"Mend llm_endpoints.{owner}.cards, or declare it under llm_cards",
         )
     card = cards[name]
+    for key, value in card.items():
+        if key in CARD and not CARD[key].test(value):
+            raise FleetError(f"llm_cards.{name}.{key}", expected=CARD[key].expected, found=repr(value))
     free = card.get("addressable_mib") or card.get("total_mib")
     if free is None:
         raise FleetError(f"llm_cards.{name}", expected="total_mib, or addressable_mib", found="neither")

@@ -164,7 +164,8 @@ def check_next(folders: Folders, now: float) -> Checked | None:
             if found != expected:
                 _mark(folders, Damage(name.path, folders.stamps, expected, found, identity, now))
             if not found.startswith(_UNREADABLE):
-                write_stamp(folders.stamps, name.path, found, identity, now, name.payload)
+                split = name.split if found == name.sha256 else None  # other bytes have another header
+                write_stamp(folders.stamps, name.path, found, identity, now, name.payload, split)
             if name == stamp:
                 checked = Checked(stamp.path, expected, found)
         _sweep(folders)

@@ -25,6 +25,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape impor
 from ansible_collections.dank.llm_fleet.plugins.module_utils._run import Completed, run
 
 __all__ = [
+    "DRAFTER",
     "HOST",
     "OVER",
     "PROGRAM",
@@ -56,7 +57,7 @@ _SERVER = "the tool has no such option: it serves nobody"
 _SAMPLING = "what a request samples with sizes nothing"
 _HOST_CACHE = "the tool has no such option: prompts kept in host memory grow while serving"
 _OURS = "given by us instead"
-_PROJECTOR, _ADAPTER, _DRAFTER = "projector", "adapter", "drafter"  # it would not load them
+_PROJECTOR, _ADAPTER, DRAFTER = "projector", "adapter", "drafter"  # it would not load them
 _FLAGS: dict[str, tuple[int, str]] = {
     "--model": (1, ""),
     "--ctx-size": (1, ""),
@@ -98,16 +99,16 @@ _FLAGS: dict[str, tuple[int, str]] = {
     "--no-mmproj": (0, _SERVER),
     "--lora": (1, _ADAPTER),
     "--lora-scaled": (1, _ADAPTER),
-    "--spec-type": (1, _DRAFTER),
-    "--spec-draft-n-max": (1, _DRAFTER),
-    "--spec-draft-n-min": (1, _DRAFTER),
-    "--spec-draft-p-min": (1, _DRAFTER),
-    "--spec-draft-model": (1, _DRAFTER),
-    "--spec-draft-device": (1, _DRAFTER),
-    "--spec-draft-type-k": (1, _DRAFTER),
-    "--spec-draft-type-v": (1, _DRAFTER),
-    "--spec-ngram-mod-n-min": (1, _DRAFTER),
-    "--spec-ngram-mod-n-max": (1, _DRAFTER),
+    "--spec-type": (1, DRAFTER),
+    "--spec-draft-n-max": (1, DRAFTER),
+    "--spec-draft-n-min": (1, DRAFTER),
+    "--spec-draft-p-min": (1, DRAFTER),
+    "--spec-draft-model": (1, DRAFTER),
+    "--spec-draft-device": (1, DRAFTER),
+    "--spec-draft-type-k": (1, DRAFTER),
+    "--spec-draft-type-v": (1, DRAFTER),
+    "--spec-ngram-mod-n-min": (1, DRAFTER),
+    "--spec-ngram-mod-n-max": (1, DRAFTER),
 }
 # Print instead of fitting; the table of free and total memory is printed at this level; weights that the processor
 # would repack lie in a buffer of their own, which the tool leaves out of its figures.
@@ -179,7 +180,7 @@ def arguments(argv: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         values, rest = rest[:count], rest[count:]
         if not why:
             asked += [flag, *values]
-        elif why in (_PROJECTOR, _ADAPTER, _DRAFTER) and why not in left_out:
+        elif why in (_PROJECTOR, _ADAPTER, DRAFTER) and why not in left_out:
             left_out.append(why)
     if "--parallel" not in asked:
         # Without it the server takes 4 slots and one cache for all of them, which the tool cannot be asked for.

@@ -18,8 +18,9 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._http import strong_validator
-from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_optional
+from ansible_collections.dank.llm_fleet.plugins.module_utils._io import open_own
 
 __all__ = ["Journal", "Progressed", "read_journal"]
 
@@ -47,8 +48,13 @@ def _spans(size: int, segment: int) -> list[int]:
 
 def read_journal(path: str, size: int, digest: str) -> Progressed | None:
     """The journal at ``path`` if it may be continued for a file of this length and digest, else None."""
-    data = read_optional(path)
-    if data is None or len(data) < _HEAD:
+    try:
+        fd = open_own(path, os.O_RDONLY)
+    except (FileNotFoundError, FleetError):  # what is not this user's own file cannot be continued, and is removed
+        return None
+    with open(fd, "rb") as handle:
+        data = handle.read()
+    if len(data) < _HEAD:
         return None
     try:
         head: Any = json.loads(data[:_HEAD])
@@ -81,11 +87,15 @@ class Journal:
         self._claimed = [False] * len(self._spans)
         self._first = 0  # no segment before this one lacks a byte
         self._lock = threading.Lock()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (0 if found else os.O_TRUNC)
-        self._fd = os.open(path, flags, 0o600)
+        self._fd = open_own(path, os.O_WRONLY | os.O_CREAT)
         if not found:
-            self._write_head()
-            os.pwrite(self._fd, bytes(_COUNTER.size * len(self._spans)), _HEAD)
+            try:
+                os.ftruncate(self._fd, 0)
+                self._write_head()
+                os.pwrite(self._fd, bytes(_COUNTER.size * len(self._spans)), _HEAD)
+            except BaseException:
+                os.close(self._fd)
+                raise
 
     def _write_head(self) -> None:
         head: Mapping[str, Any] = {

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._progress import Progress
 from ansible_collections.dank.llm_fleet.plugins.module_utils._run import run
+from ansible_collections.dank.llm_fleet.plugins.module_utils._unknown import refuse_gaps, runtime_gaps
 
 __all__ = ["Source", "obtain", "parse_source", "source_digest", "tree_digest"]
 
@@ -52,18 +53,19 @@ def parse_source(name: str, given: Mapping[str, Any]) -> Source:
     """The ``source`` of runtime ``name`` as data; a missing or loose pin is a FleetError naming the key."""
     where = f"llm_runtimes.{name}.source"
     kind = str(given.get("kind") or "")
+    refuse_gaps(runtime_gaps({"name": name, "source": given}))
     source = Source(
         kind=kind,
         urls=tuple(given.get("urls") or ()),
-        sha256=(given.get("sha256") or "").lower(),
+        sha256=_hex(where, "sha256", given.get("sha256")),
         url=given.get("url") or "",
-        commit=(given.get("commit") or "").lower(),
+        commit=_hex(where, "commit", given.get("commit")),
         path=given.get("path") or "",
         subdir=(given.get("subdir") or "").strip("/"),
         tag=given.get("tag") or "",
         mirrors=tuple(given.get("mirrors") or ()),
         patches=tuple(
-            (str(patch.get("url") or ""), str(patch.get("sha256") or "").lower())
+            (str(patch.get("url") or ""), _hex(where, "patches.sha256", patch.get("sha256")))
             for patch in given.get("patches") or ()
         ),
     )
@@ -96,6 +98,18 @@ def parse_source(name: str, given: Mapping[str, Any]) -> Source:
     if ".." in source.subdir.split("/"):
         raise FleetError(f"{where}.subdir", expected="a folder within the tree", found=source.subdir)
     return source
+
+
+def _hex(where: str, key: str, value: object) -> str:
+    """The digits in small letters, "" for none; a number has lost its leading zeros by now."""
+    if not isinstance(value, str | None):
+        raise FleetError(
+            f"{where}.{key} is no text",
+            expected="hexadecimal digits",
+            found=repr(value),
+            remedy="Put it in quotes: YAML reads bare decimal digits as a number",
+        )
+    return (value or "").lower()
 
 
 def _require_url(where: str, url: str) -> None:

@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_optional
 from ansible_collections.dank.llm_fleet.plugins.module_utils._run import run
 
 __all__ = [
@@ -28,18 +30,25 @@ __all__ = [
     "start",
     "stop",
     "stop_and_disable",
+    "text_digests",
     "verify_unit",
 ]
 
 UNIT_DIR = "/etc/systemd/system"
-# Where drop-ins are looked for (systemd.unit(5)); those of generators and transient units are read as they are made.
+# Where the system manager looks for units and drop-ins, the folder that comes first first (systemd.unit(5)).
 UNIT_DIRS = (
     "/etc/systemd/system.control",
     "/run/systemd/system.control",
+    "/run/systemd/transient",
+    "/run/systemd/generator.early",
     UNIT_DIR,
+    "/etc/systemd/system.attached",
     "/run/systemd/system",
+    "/run/systemd/system.attached",
+    "/run/systemd/generator",
     "/usr/local/lib/systemd/system",
     "/usr/lib/systemd/system",
+    "/run/systemd/generator.late",
 )
 
 _PROPERTIES = (
@@ -126,12 +135,27 @@ def show(unit: str) -> UnitState:
 
 
 def drop_ins_of(unit: str, state: UnitState, roots: Sequence[str] = UNIT_DIRS) -> list[str]:
-    """The drop-ins of ``unit``: those that systemd has read, and those on disk that the next reload would read."""
+    """The drop-ins of ``unit``: those that systemd has read, and those on disk that the next reload would read.
+
+    ``roots`` are in the order in which they come first. Of files of one name the first folder's counts: the unit's own
+    and those of its name's beginnings (``a-b-.service.d``, ``a-.service.d``), by root, before those of its type
+    (``service.d``).
+    """
     stem = unit.removesuffix(".service")
-    folders = [f"{unit}.d", *(f"{stem[: at + 1]}.service.d" for at, char in enumerate(stem) if char == "-")]
-    there = {path for root in roots for folder in folders for path in glob.glob(f"{glob.escape(root)}/{folder}/*.conf")}
-    names = {os.path.basename(path) for path in state.drop_in_paths}  # a file of the same name hides, or is hidden
-    return sorted({*state.drop_in_paths, *(path for path in there if os.path.basename(path) not in names)})
+    dashes = [at for at, char in enumerate(stem) if char == "-"]
+    names = [f"{unit}.d", *(f"{stem[: at + 1]}.service.d" for at in reversed(dashes))]
+    folders = [f"{root}/{name}" for root in roots for name in names] + [f"{root}/service.d" for root in roots]
+    first: dict[str, str] = {}
+    for folder in map(os.path.realpath, folders):  # as systemd names what lies in a folder that is a link
+        for path in glob.glob(f"{glob.escape(folder)}/*.conf"):
+            first.setdefault(os.path.basename(path), path)
+    return sorted({*state.drop_in_paths, *first.values()})
+
+
+def text_digests(paths: Iterable[str]) -> dict[str, str]:
+    """``{path: hex sha256 of what the file holds, or "no such file"}``."""
+    texts = {path: read_optional(path) for path in paths}
+    return {path: "no such file" if text is None else hashlib.sha256(text).hexdigest() for path, text in texts.items()}
 
 
 def daemon_reload() -> None:

@@ -27,10 +27,15 @@ def age(seconds: float | None) -> str:
     return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
 
 
-def _memory(mib: float | None) -> str:
+def _size(mib: float) -> str:
+    return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib:.0f} MiB"
+
+
+def _memory(mib: float | None, cards_mib: float | None) -> str:
+    """The host's, and where there are cards theirs."""
     if mib is None:
         return "-"
-    return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib:.0f} MiB"
+    return _size(mib) if cards_mib is None else f"{_size(mib)} + {_size(cards_mib)} on cards"
 
 
 def cells(host: str, row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -49,6 +54,7 @@ def cells(host: str, row: Mapping[str, Any]) -> tuple[str, ...]:
     notes += [f"{probe['probe']}: {probe['verdict']}" for probe in probes if probe["verdict"] == "fail"]
     passed = sum(probe["verdict"] == "pass" for probe in probes)
     notes += [f"{passed} of {len(probes)} probes pass"] if probes else []
+    notes += [row["memory_fault"]] if row.get("memory_fault") else []
     spec = shape.get("spec_type")
     form = str(shape["ctx_size"]) if shape else "-"
     if shape and shape.get("parallel"):  # of an R9V endpoint the state says the rest
@@ -63,7 +69,7 @@ def cells(host: str, row: Mapping[str, Any]) -> tuple[str, ...]:
         str(row.get("payload") or "-"),
         form,
         f"{shape['parallel']} x {shape['ctx_per_slot']}" if shape.get("parallel") else "-",
-        _memory(row.get("memory_mib")),
+        _memory(row.get("memory_mib"), row.get("cards_mib")),
         "ok" if row.get("health") == "HTTP 200" else str(row.get("health") or "-"),
         str(row.get("era") or "-"),
         "; ".join(notes) or "-",

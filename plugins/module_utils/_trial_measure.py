@@ -35,7 +35,8 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import decla
 from ansible_collections.dank.llm_fleet.plugins.module_utils._run import run as run_command
 from ansible_collections.dank.llm_fleet.plugins.module_utils._trial import Candidate
 from ansible_collections.dank.llm_fleet.plugins.module_utils._trial_unit import TrialPaths, candidate_command
-from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, chain, observe, payload_paths, require
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link, chain, observe, require
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth_files import payload_paths
 
 __all__ = ["Drawn", "draw_candidate", "measure", "new_row"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc
@@ -18,25 +18,42 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._build_id import bu
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Era, sha256_text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._io import read_optional
-from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import UnitState, drop_ins_of, show
+from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import (
+    UnitState,
+    drop_ins_of,
+    show,
+    text_digests,
+)
+from ansible_collections.dank.llm_fleet.plugins.module_utils._truth_files import (
+    held_otherwise,
+    stamped_digests,
+    strange_files,
+    unproven_files,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import ERA_VARIABLE
-from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, read_stamp
 
 __all__ = [
     "Link",
     "Observed",
     "chain",
+    "digests_link",
     "environment_link",
     "first_broken",
+    "keys_set_by",
     "launcher_fault",
     "observe",
     "pad256",
-    "payload_paths",
     "require",
-    "strange_files",
+    "stray_link",
     "unit_links",
-    "unproven_files",
 ]
+
+_OF_THE_UNIT = (ERA_VARIABLE, "LLM_FLEET_ENV_FILE")
+# Of the loader, the engines, the libraries of the cards and their compilers, and our launchers.
+_FAMILIES = tuple(
+    "LD_ GGML_ LLAMA_ CUDA_ HIP_ HIPBLASLT_ HSA_ ROCR_ ROCBLAS_ TENSILE_ GPU_ AMD_ NVIDIA_ VK_ OMP_ R9V_ "
+    "LLM_FLEET_".split()
+)
 
 
 @dataclass(frozen=True)
@@ -79,6 +96,9 @@ class Observed:
     build_id: str | None = None  # of the running program
     drop_ins: tuple[str, ...] = ()
     launcher_fault: str = ""
+    drop_in_digests: Mapping[str, str] = field(default_factory=dict)
+    digests: Mapping[str, str] = field(default_factory=dict)  # of payload files, by their stamps
+    drop_in_keys: frozenset[str] = frozenset()  # of the environment, that the drop-ins set
 
 
 def pad256(n: int) -> int:
@@ -128,51 +148,6 @@ def _props_of(told: Response) -> dict[str, Any]:
     return props if isinstance(props, dict) else {"error": f"/props answered {str(props)[:200]}"}
 
 
-def payload_paths(facts: Mapping[str, Any]) -> list[str]:
-    """The paths of the payload files that an era loads: those that its env names."""
-    named = set(facts["env"].values())
-    files = [file["path"] for file in facts["payload"]["files"]]
-    shards = [file["path"] for file in facts["payload"]["files"] if file["role"] == "shard"]
-    return [path for path in files if path in named or path in shards]
-
-
-def strange_files(files: Sequence[str], replaced: Collection[str], started: float) -> tuple[str, ...]:
-    """Those of ``files`` that are no longer what a process started at ``started`` (seconds since 1970) has read.
-
-    ``replaced`` are the paths under which it has another file mapped. What a card holds whole is mapped no longer: of
-    such a file its time of change tells.
-    """
-    found = []
-    for path in files:
-        if path in replaced:
-            found.append(f"{path} was replaced since")
-            continue
-        try:
-            changed = os.stat(path).st_mtime
-        except FileNotFoundError:
-            found.append(f"{path} is gone")
-            continue
-        if changed > started:
-            found.append(f"{path} was changed since")
-    return tuple(found)
-
-
-def unproven_files(files: Sequence[str], stamp_dir: str) -> tuple[str, ...]:
-    """Those of ``files`` that are not the file that was verified last under their names; one never verified passes.
-
-    A new ctime alone (a rename, a link, a change of owner) or a new device number alone (a boot, a mount) is the
-    payload's own check's business, which reads such a file again.
-    """
-    found = []
-    for path in files:
-        stamp = read_stamp(stamp_dir, path)
-        if stamp is None or not os.path.exists(path):
-            continue
-        if not stamp.identity.same_content(Identity.of(os.stat(path))):
-            found.append(f"{path} is not the file that was verified")
-    return tuple(found)
-
-
 def launcher_fault(path: str, text: str) -> str:
     """What is wrong with the launcher at ``path``, which must hold ``text`` and be a program; "" if nothing is."""
     data = read_optional(path)
@@ -213,7 +188,8 @@ def observe(
             )
             build = _build_of(state.main_pid)
             started = time.time() - (time.clock_gettime(time.CLOCK_MONOTONIC) - state.active_since_us / 1e6)
-            strange = strange_files(files, _proc.deleted_mappings(state.main_pid), started) or strange
+            replaced, others = held_otherwise(_proc.held_files(state.main_pid), files)
+            strange = (*strange_files(files, replaced, started), *others) or strange
         except (FileNotFoundError, ProcessLookupError):
             exe = "the main process ended while it was looked at"
     owners = tuple((owner.pid, owner.unit, owner.command) for owner in _proc.listeners(api.port))
@@ -225,6 +201,7 @@ def observe(
         if answer.status == 200:
             told = api.get("/props")
             props = _props_of(told)
+    drop_ins = tuple(drop_ins_of(unit, state))
     return Observed(
         state,
         _text_of(unit_path),
@@ -237,8 +214,11 @@ def observe(
         props,
         strange,
         build,
-        tuple(drop_ins_of(unit, state)),
+        drop_ins,
         launcher_fault(*launcher) if launcher is not None else "",
+        text_digests(drop_ins),
+        stamped_digests(files, stamp_dir) if stamp_dir else {},
+        frozenset(key for path in drop_ins for key in keys_set_by(_text_of(path) or "")),
     )
 
 
@@ -252,6 +232,9 @@ def _build_of(pid: int) -> str | None:
 def unit_links(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequence[str] = ()) -> list[Link]:
     """The links of every engine's chain up to the process: the unit is the deployed one, and runs."""
     again = "Run site.yml: it puts the era's files back and restarts the unit"
+    texts: Mapping[str, str] = era.blueprint.facts.get("drop_in_digests", {})  # eras of older versions have none
+    found = {path: seen.drop_in_digests.get(path, "no such file") for path in texts}
+    changed = "Put its old text back, or run site.yml, which deploys with the new one"
     return [
         _file_link("unit file", era.blueprint.unit_text, seen.unit_text, again),
         _file_link("env file", era.blueprint.env_text, seen.env_text, again),
@@ -263,6 +246,7 @@ def unit_links(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Se
             sorted(seen.drop_ins),
             "Move the undeclared drop-in away (it overrides what was deployed), then run site.yml",
         ),
+        *([_keys_link("drop-in texts", texts, found, changed)] if texts else []),
         Link("pending reload", False, seen.unit.need_daemon_reload, again),
         Link("enabled", "enabled", seen.unit.unit_file_state, again),
         Link("unit state", "active (running)", seen.unit.words, f"See journalctl -u {unit}; then run site.yml"),
@@ -275,6 +259,51 @@ def environment_link(era: Era, seen: Observed) -> Link:
     found = {key: seen.environ.get(key, "(not set)") for key in [*env, ERA_VARIABLE]}
     again = "Run site.yml: it puts the era's files back and restarts the unit"
     return _keys_link("environment", {**env, ERA_VARIABLE: era.blueprint.digest}, found, again)
+
+
+def keys_set_by(unit_text: str) -> set[str]:
+    """The names that a unit's or a drop-in's text sets in the environment: Environment=, PassEnvironment= and the
+    lines of each EnvironmentFile= that is there."""
+    found: set[str] = set()
+    for line in unit_text.splitlines():
+        setting, _, value = line.partition("=")
+        if setting == "Environment":
+            found |= {word.strip("\"'").partition("=")[0] for word in value.split()}
+        elif setting == "PassEnvironment":
+            found |= set(value.split())
+        elif setting == "EnvironmentFile":
+            lines = (read_optional(value.removeprefix("-")) or b"").decode("utf-8", "surrogateescape").splitlines()
+            found |= {line.partition("=")[0].strip() for line in lines if "=" in line}
+    return found
+
+
+def stray_link(era: Era, seen: Observed) -> Link:
+    """The main process has no variable that changes what a server does but those of the env file, the unit and its
+    drop-ins. The names alone are told: a value may be a secret."""
+    known = {*era.blueprint.facts["env"], *keys_set_by(era.blueprint.unit_text), *seen.drop_in_keys, *_OF_THE_UNIT}
+    strays = sorted(key for key in seen.environ if key.startswith(_FAMILIES) and key not in known)
+    return Link(
+        "environment from elsewhere",
+        [],
+        strays,
+        "It is from systemd's own environment: see systemctl show-environment (unset-environment takes it out), "
+        "DefaultEnvironment= in /etc/systemd/system.conf and its .d; then restart the unit. What is wanted stands in "
+        "a declared drop-in",
+    )
+
+
+def digests_link(era: Era, seen: Observed) -> Link:
+    """The payload files that were verified are those that the era was proven with, by the beginning that both know."""
+    files = era.blueprint.facts["payload"]["files"]
+    declared = {f["path"]: f["sha256"] for f in files if f["sha256"] and f["path"] in seen.digests}
+    found = {path: seen.digests[path][: len(sha256)] for path, sha256 in declared.items()}
+    return _keys_link(
+        "payload digests",
+        declared,
+        found,
+        "A start would serve this file, which the era was not proven with. Run site.yml, which puts the file that was "
+        "kept aside (.replaced-*) back, or have the role payload fetch it with its digest in the inventory",
+    )
 
 
 def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequence[str] = ()) -> list[Link]:
@@ -296,6 +325,7 @@ def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequenc
         *([Link("build id", build, seen.build_id, again)] if build else []),
         Link("arguments", list(facts["argv"]), list(seen.argv), again),
         environment_link(era, seen),
+        stray_link(era, seen),
         Link("strangers on the port", [], strangers, "Stop that process by its id; it is not this endpoint's"),
         Link(
             "main process listens",
@@ -304,6 +334,7 @@ def chain(era: Era, unit: str, unit_path: str, seen: Observed, drop_ins: Sequenc
             f"See journalctl -u {unit}",
         ),
         Link("health", "HTTP 200", seen.health, f"See journalctl -u {unit}"),
+        digests_link(era, seen),
         Link(
             "payload files", [], list(seen.strange_files), "Run site.yml: it verifies the files and restarts the unit"
         ),

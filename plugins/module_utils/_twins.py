@@ -86,9 +86,11 @@ def _link(spec: PayloadSpec, file: FileSpec, twin: str, partial: Partial, replac
     state = os.lstat(final)
     if not Identity.of(state).same_content(stamp.identity):
         raise FleetError(f"{twin} changed while it was linked", remedy="Stop what writes to it, then run again")
-    write_stamp(spec.stamp_dir, final, stamp.sha256, Identity.of(state), stamp.verified_at, spec.name)
+    identity = Identity.of(state)
+    write_stamp(spec.stamp_dir, final, stamp.sha256, identity, stamp.verified_at, spec.name, stamp.split)
     for name in names:
         with contextlib.suppress(FileNotFoundError):  # that name is gone
-            if Identity.of(os.lstat(name.path)) == Identity.of(state):
-                write_stamp(spec.stamp_dir, name.path, name.sha256, Identity.of(state), name.verified_at, name.payload)
+            if Identity.of(os.lstat(name.path)) == identity:
+                own = name.path, name.sha256, identity, name.verified_at, name.payload, name.split
+                write_stamp(spec.stamp_dir, *own)
     return stamp.sha256

@@ -13,6 +13,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import Flee
 __all__ = ["ERA_VARIABLE", "UnitSpec", "frame", "render"]
 
 ERA_VARIABLE = "LLM_FLEET_ERA"
+START_LIMIT = 5  # starts, systemd's own default; of a load that takes minutes more would be hours
 
 # systemd splits ExecStart= and EnvironmentFile= at blanks and reads % and $ itself: such paths are refused.
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9_.@:+,=/-]*")
@@ -34,6 +35,12 @@ class UnitSpec:
     vendor: str = ""
     api_key_file: str = ""
     unit: str = ""  # another name than the endpoint's
+
+    @property
+    def start_limit_s(self) -> int:
+        """The time in which systemd gives ``START_LIMIT`` starts: as long as that many take that each use the whole
+        deadline to load, and the whole time to stop. In a shorter one a slow start would never be one too many."""
+        return START_LIMIT * (self.timeout_start_s + self.timeout_stop_s + self.restart_sec)
 
     @property
     def credential(self) -> str:
@@ -121,8 +128,7 @@ def frame(spec: UnitSpec, era_digest: str, *, stop: str = "", rest: str) -> str:
     lines of the service; ``era_digest`` travels in the process's environment so that truth can read it there.
 
     ``Type=exec`` makes a missing or unrunnable launcher fail the start instead of passing it. ``Restart=on-failure``
-    brings a killed server back, ten times in as many minutes: what never loads, as a half of a file, does not loop for
-    ever.
+    brings a killed server back, but for what never loads, as a half of a file: that is given up (``start_limit_s``).
     """
     _refuse_unsound(spec)
     return f"""\
@@ -131,8 +137,8 @@ def frame(spec: UnitSpec, era_digest: str, *, stop: str = "", rest: str) -> str:
 Description=LLM endpoint {spec.endpoint}
 Wants=network-online.target
 After=network-online.target
-StartLimitIntervalSec=600
-StartLimitBurst=10
+StartLimitIntervalSec={spec.start_limit_s}
+StartLimitBurst={START_LIMIT}
 
 [Service]
 Type=exec

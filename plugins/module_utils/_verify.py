@@ -22,6 +22,7 @@ __all__ = [
     "HEAD",
     "Digest",
     "Identity",
+    "Split",
     "Stamp",
     "all_stamps",
     "hash_file",
@@ -45,6 +46,14 @@ class Digest:
     @classmethod
     def declared(cls, what: str, sha256: str | None, prefix: str | None) -> Digest:
         """From an inventory entry named ``what``; raises FleetError unless one of the two is well-formed."""
+        for key, given in (("sha256", sha256), ("sha256_prefix", prefix)):
+            if not isinstance(given, str | None):
+                raise FleetError(
+                    f"{what}: {key} is no text",
+                    expected="hexadecimal digits",
+                    found=repr(given),
+                    remedy="Put it in quotes: YAML reads bare decimal digits as a number",
+                )
         full, start = (sha256 or "").strip().lower(), (prefix or "").strip().lower()
         if not full and not start:
             raise FleetError(
@@ -103,10 +112,22 @@ class Identity:
 
 
 @dataclass(frozen=True)
+class Split:
+    """What a GGUF header says of the set that its file belongs to: its ``number`` (from 0) of ``count`` files, the
+    ``total`` of all their tensors (None where it does not tell), and the ``tensors`` in this file."""
+
+    number: int
+    count: int
+    total: int | None
+    tensors: int
+
+
+@dataclass(frozen=True)
 class Stamp:
     """The record of one full read of a file: its digest, what the file was then, and when (seconds since 1970).
 
-    ``payload`` names whom the file belongs to, for people; stamps of older versions do not tell.
+    ``payload`` names whom the file belongs to, for people; stamps of older versions do not tell. ``split``: of a GGUF
+    file, so that a converged host need not walk through a vocabulary; None where it was not read.
     """
 
     path: str
@@ -114,6 +135,7 @@ class Stamp:
     identity: Identity
     verified_at: float
     payload: str = ""
+    split: Split | None = None
 
 
 def stamp_path(stamp_dir: str, path: str) -> str:
@@ -136,10 +158,18 @@ def _parse_stamp(data: bytes) -> Stamp | None:
         value: Any = json.loads(data)
         identity = Identity(**{key: int(value["identity"][key]) for key in Identity.__dataclass_fields__})
         payload = str(value.get("payload", ""))
-        stamp = Stamp(str(value["path"]), str(value["sha256"]), identity, float(value["verified_at"]), payload)
+        split = _parse_split(value.get("split"))
+        stamp = Stamp(str(value["path"]), str(value["sha256"]), identity, float(value["verified_at"]), payload, split)
     except (ValueError, KeyError, TypeError):
         return None
     return stamp if len(stamp.sha256) == 64 and _HEX.fullmatch(stamp.sha256) else None
+
+
+def _parse_split(value: Any) -> Split | None:
+    if value is None:
+        return None
+    total = None if value["total"] is None else int(value["total"])
+    return Split(int(value["number"]), int(value["count"]), total, int(value["tensors"]))
 
 
 def all_stamps(stamp_dir: str) -> list[Stamp]:
@@ -160,9 +190,10 @@ def write_stamp(
     identity: Identity,
     verified_at: float | None = None,
     payload: str = "",
+    split: Split | None = None,
 ) -> None:
     """Record that ``path``, while it was ``identity``, was read in full and had the digest ``sha256``."""
-    stamp = Stamp(path, sha256, identity, time.time() if verified_at is None else verified_at, payload)
+    stamp = Stamp(path, sha256, identity, time.time() if verified_at is None else verified_at, payload, split)
     make_dirs(stamp_dir)
     atomic_write(stamp_path(stamp_dir, path), json.dumps(asdict(stamp), indent=2).encode() + b"\n")
 

@@ -83,7 +83,9 @@ options:
     elements: str
     default: []
   keep_eras:
-    description: How many eras to keep after a deploy, besides the current, the previous and the pinned one.
+    description:
+      - How many eras to keep after a deploy, besides the current, the previous, what a pin names and the certified ones
+        of declared O(rungs).
     type: int
     default: 10
   activate:

@@ -46,7 +46,9 @@ endpoints:
     model_file: {description: The model's file name., type: str}
     runtime: {description: The runtime's name., type: str}
     shape: {description: "Context, slots, cache types and drafter.", type: dict}
-    memory_mib: {description: Resident host memory of the main process in MiB., type: float}
+    memory_mib: {description: "Resident host memory in MiB, of a container's processes too.", type: float}
+    cards_mib: {description: "Memory of the cards in MiB that its processes hold, null without cards.", type: float}
+    memory_fault: {description: "Why the cards could not be asked, or null.", type: str}
     health: {description: What C(/health) answered., type: str}
     era: {description: The current era., type: str}
     pinned: {description: The rung or era that the endpoint is pinned to., type: str}

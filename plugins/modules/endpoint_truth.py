@@ -13,6 +13,8 @@ description:
   - Follows the chain from the unit's files through its main process, program, arguments, environment and listening
     socket to the answers of C(/health) and C(/props), and compares each link with the current era.
   - Fails at the first broken link with what was expected, what was found and what to do.
+  - Where all is well and the start is young, looks a second time when it has settled, for a server that dies and comes
+    back is whole whenever one looks once.
 version_added: 0.1.0
 author: The llm_fleet engineers
 extends_documentation_fragment:
@@ -22,6 +24,11 @@ options:
     description: The endpoint.
     type: str
     required: true
+  settle_s:
+    description:
+      - How old a start must be, in seconds, to be looked at but once; a younger one is looked at again when it is.
+      - By default a second more than the unit's RestartSec; C(0) for one look.
+    type: float
 """
 
 EXAMPLES = r"""
@@ -49,12 +56,15 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import P
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import look, require_truth
 from ansible_collections.dank.llm_fleet.plugins.module_utils._module import run_module
 
-ARGUMENT_SPEC: dict[str, Any] = {"name": {"type": "str", "required": True}}
+ARGUMENT_SPEC: dict[str, Any] = {
+    "name": {"type": "str", "required": True},
+    "settle_s": {"type": "float"},
+}
 
 
 def work(module: AnsibleModule) -> dict[str, Any]:
     """Look, and raise the first broken link."""
-    row, links = look(Paths(module.params["name"]))
+    row, links = look(Paths(module.params["name"]), module.params["settle_s"])
     require_truth(module.params["name"], row, links)
     return {"changed": False, "endpoint": row, "links": [link.as_dict() for link in links]}
 

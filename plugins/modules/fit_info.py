@@ -175,6 +175,7 @@ options:
     description:
       - Figures of boots. Those of this very runtime, payload, shape, set of files and cards stand in the place of the
         prediction's; no others do.
+      - Beside O(model) they are of the settings asked, so that an entry names no C(env), C(runtime) or C(payload).
     type: list
     elements: dict
     default: []
@@ -256,8 +257,8 @@ fit:
       elements: dict
     host: {description: The same for the host's memory., type: dict}
     lines:
-      description: Every line with C(name), C(term), C(card) (none for the host), C(mib), C(label) (C(exact), C(bound)
-        or C(measured)) and C(source).
+      description: Every line with C(name), C(term), C(card) (none for the host), C(mib), C(label) (C(exact), C(bound),
+        C(measured), or C(uncounted) for what no header tells, with no MiB) and C(source).
       type: list
       elements: dict
     neighbours:

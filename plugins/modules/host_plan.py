@@ -13,7 +13,8 @@ description:
   - Looks once at the host, its runtimes, payloads and endpoints, so that a converged host costs one task.
   - The steps C(host), C(runtime), C(payload) and C(endpoint) stand on each other. From the first one with work on,
     all later ones count as having work.
-  - Refuses an endpoint whose engine cannot be deployed yet.
+  - What the inventory says is V(unknown) of a runtime, a payload or an endpoint's env, and a declaration that is
+    unsound, fails the task before anything is looked at.
 version_added: 0.1.0
 author: The llm_fleet engineers
 extends_documentation_fragment:

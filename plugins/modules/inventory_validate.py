@@ -20,7 +20,8 @@ author: The llm_fleet engineers
 extends_documentation_fragment:
   - dank.llm_fleet.attributes.info_module
 notes:
-  - Digests that are declared as a prefix or as V(unknown) pass with a warning; deploying with an unknown one fails.
+  - Digests that are declared as a prefix pass with a warning. So do sizes, digests, revisions, names of files and paths
+    of env lines that are V(unknown), and deploying with one of these fails.
 """
 
 EXAMPLES = r"""

@@ -48,7 +48,10 @@ options:
     type: path
     required: true
   files:
-    description: The files of the payload.
+    description:
+      - The files of the payload.
+      - Where name, length, digest or revision of some are V(unknown), the task fails, names them all and has changed
+        nothing.
     type: list
     elements: dict
     required: true
@@ -63,8 +66,8 @@ options:
         choices: [model, mmproj, lora, drafter, shard]
         default: model
       bytes:
-        description: Its exact length.
-        type: int
+        description: Its exact length, a whole number above 0.
+        type: raw
         required: true
       sha256:
         description: Its sha256, 64 hexadecimal digits. Needed unless O(files[].sha256_prefix) is given.
@@ -273,7 +276,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._progress import Pr
 _FILE = {
     "name": {"type": "str", "required": True},
     "role": {"type": "str", "choices": ["model", "mmproj", "lora", "drafter", "shard"], "default": "model"},
-    "bytes": {"type": "int", "required": True},
+    "bytes": {"type": "raw", "required": True},
     "sha256": {"type": "str"},
     "sha256_prefix": {"type": "str"},
     "urls": {"type": "list", "elements": "str", "default": []},

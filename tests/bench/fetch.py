@@ -268,17 +268,18 @@ def stamped(folder: Path, rate: float) -> None:
     sys.path.insert(0, str(ROOT / "collections"))
     from ansible_collections.dank.llm_fleet.plugins.module_utils._payload import PayloadSpec, ensure
     from ansible_collections.dank.llm_fleet.plugins.module_utils._progress import Progress
-    from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, write_stamp
+    from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, Split, write_stamp
 
     place, size = folder / "sparse", (175 << 30) // 6
     place.mkdir()
     names = [f"m-0000{number}-of-00006.gguf" for number in range(1, 7)]
     digest = "5" * 64
-    for name in names:
+    for number, name in enumerate(names):
         with (place / name).open("wb") as handle:
             os.truncate(handle.fileno(), size)
         (place / name).chmod(0o644)
-        write_stamp(str(place / "stamps"), str(place / name), digest, Identity.of((place / name).stat()))
+        identity, split = Identity.of((place / name).stat()), Split(number, 6, 600, 100)
+        write_stamp(str(place / "stamps"), str(place / name), digest, identity, split=split)
     files = [{"name": name, "bytes": size, "sha256": digest} for name in names]
     given = {"name": "sparse", "dir": str(place), "stamp_dir": str(place / "stamps"), "mode": "0644"}
     took = []

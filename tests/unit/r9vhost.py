@@ -22,7 +22,9 @@ TABLE_BYTES = 4096
 DOCKER = """#!/bin/sh
 echo "$*" >>"$DOCKER_SAYS/calls"
 case "$*" in
-    "container inspect"*) [ -e "$DOCKER_SAYS/box" ] && cat "$DOCKER_SAYS/box" || exit 1 ;;
+    "container inspect"*)
+        [ ! -e "$DOCKER_SAYS/trouble" ] || exit 125
+        [ -e "$DOCKER_SAYS/box" ] && cat "$DOCKER_SAYS/box" || exit 1 ;;
     wait*) [ ! -e "$DOCKER_SAYS/stop-meanwhile" ] || : >"$RUNTIME_DIRECTORY/stopping"; cat "$DOCKER_SAYS/code" ;;
     logs*) echo "the container's last words" ;;
     rm*) rm "$DOCKER_SAYS/box" ;;

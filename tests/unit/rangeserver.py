@@ -159,6 +159,13 @@ def _handler(server: RangeServer) -> type[http.server.BaseHTTPRequestHandler]:
                 self.wfile.flush()
                 time.sleep(0.05)
 
+        def do_trickle_head(self) -> None:  # a header that never ends, each byte in time
+            self.wfile.write(b"HTTP/1.1 206 Partial Content\r\nX-Padding: ")
+            for _ in range(100):
+                self.wfile.write(b"x")
+                self.wfile.flush()
+                time.sleep(0.05)
+
         def do_redirect(self) -> None:
             self.answer(302, Location=server.elsewhere)
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -141,6 +142,19 @@ def test_whatever_decides_what_is_served_changes_the_digest(
     declared: Declared, paths: Paths, change: Callable[[Declared], Declared]
 ) -> None:
     assert draw(change(declared), paths, None).digest != draw(declared, paths, None).digest
+
+
+def test_the_text_of_a_declared_drop_in_changes_the_digest(declared: Declared, paths: Paths, tmp_path: Path) -> None:
+    path = tmp_path / "limit.conf"
+    given = replace(declared, drop_ins=[str(path)])
+    drawn = [draw(given, paths, None)]
+    for text in ("[Service]\nLimitNOFILE=64\n", "[Service]\nLimitNOFILE=32\n"):
+        path.write_text(text)
+        drawn.append(draw(given, paths, None))
+    assert len({each.digest for each in drawn}) == 3
+    assert drawn[0].facts["drop_in_digests"] == {str(path): "no such file"}
+    assert drawn[2].facts["drop_in_digests"] == {str(path): hashlib.sha256(path.read_bytes()).hexdigest()}
+    assert draw(declared, paths, None).facts["drop_in_digests"] == {}
 
 
 def test_a_rebuilt_runtime_changes_the_digest_and_a_probe_does_not(declared: Declared, paths: Paths) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
@@ -154,6 +155,22 @@ def test_drop_ins(there: tuple[str, ...], declared: list[str], strange: str | No
     with pytest.raises(FleetError) as caught:
         _cutover.gate_drop_ins("chat.service", state, declared)
     assert caught.value.found == strange
+    assert f"llm_endpoints.chat.drop_ins: [{strange}]" in str(caught.value.remedy)
+
+
+@pytest.mark.parametrize(("text", "refused"), [("a", False), ("b", True), (None, True)])
+def test_a_drop_in_that_is_not_the_one_that_was_proven(tmp_path: Path, text: str | None, refused: bool) -> None:
+    path = tmp_path / "limit.conf"
+    if text is not None:
+        path.write_text(text)
+    state = replace(STATE, drop_in_paths=(str(path),))
+    proven = {str(path): hashlib.sha256(b"a").hexdigest()}
+    if not refused:
+        _cutover.gate_drop_ins("chat.service", state, [str(path)], proven)
+        return
+    with pytest.raises(FleetError, match="is not the text that the era was proven with") as caught:
+        _cutover.gate_drop_ins("chat.service", state, [str(path)], proven)
+    assert (caught.value.expected, caught.value.facts["gate"]) == (f"sha256 {proven[str(path)]}", "drop-ins")
 
 
 @pytest.mark.parametrize(
@@ -379,6 +396,73 @@ def test_prove_stops_at_a_failed_probe(proving: Callable[..., Any], served: Serv
     with pytest.raises(FleetError, match="probe chat of") as caught:
         proving([])
     assert caught.value.facts["gate"] == "probes"
+
+
+DRAFTER = "srv load_model: failed to load draft model, '/models/d.gguf'"
+
+
+@pytest.mark.parametrize(("links", "gate"), [([Link("slots", 2, 1)], "truth"), ([], "probes")])
+def test_what_a_live_servers_log_knows_is_told_with_the_red_gate(
+    proving: Callable[..., Any], served: Served, links: list[Link], gate: str
+) -> None:
+    served.answer("/v1/chat/completions", {}, status=500)
+    with pytest.raises(FleetError) as caught:
+        proving(links, journal=DRAFTER)
+    assert caught.value.facts["gate"] == gate
+    assert [told["name"] for told in caught.value.facts["signatures"]] == ["drafter-not-loaded"]
+    assert "drafter-not-loaded: the drafter could not be set up" in caught.value.message
+    assert DRAFTER in caught.value.message
+    assert caught.value.message.startswith("truth of endpoint chat: slots" if links else "probe chat of chat.service")
+    assert bool(caught.value.facts.get("links")) == bool(links)  # what it carried, it still carries
+
+
+def test_a_live_servers_log_that_tells_nothing_adds_nothing(proving: Callable[..., Any]) -> None:
+    with pytest.raises(FleetError) as caught:
+        proving([Link("slots", 2, 1)], journal="all slots are idle")
+    assert "signatures" not in caught.value.facts
+    assert "log" not in caught.value.message
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_the_log_tells_of_a_red_ledger_too(
+    systemctl: Callable[..., Path], stand_in: Callable[[str, str], Path], running: bool
+) -> None:
+    systemctl(RUNNING if running else shown(ActiveState="failed", SubState="failed", NRestarts="0"))
+    stand_in("journalctl", journal_says(DRAFTER))
+    fault = FleetError(
+        "card rtx is too full", expected="1 MiB free", found="0", remedy="Take a smaller shape", gate="floor"
+    )
+    with pytest.raises(FleetError) as caught, _cutover.alive("chat.service", None, engine="llamacpp", gate="ledger"):
+        raise fault
+    assert "drafter-not-loaded" in caught.value.message
+    assert ("signatures" in caught.value.facts) == running
+    assert ("diagnosis" in caught.value.facts) != running
+
+
+@pytest.mark.parametrize("port_is", ["held", "free again", "its own"])
+def test_who_holds_the_port_that_a_start_could_not_have_is_named(
+    systemctl: Callable[..., Path],
+    stand_in: Callable[[str, str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    port_is: str,
+) -> None:
+    owner = _proc.SocketOwner(7, 1, "chat.service" if port_is == "its own" else "other.service", "nc -l 8080")
+    monkeypatch.setattr(_proc, "listeners", lambda _port: [] if port_is == "free again" else [owner])
+    systemctl(shown(NRestarts="1", ActiveState="activating", SubState="auto-restart", ExecMainCode="1"))
+    stand_in("journalctl", journal_says("srv start: couldn't bind HTTP server socket, hostname: 0.0.0.0, port: 8080"))
+    with pytest.raises(FleetError) as caught:
+        _cutover.await_health("chat.service", Api("127.0.0.1", 8080), 600, quiet)
+    assert caught.value.facts["diagnosis"]["causes"][0]["name"] == "port-taken"
+    held = "port 8080 is held by pid 7 of other.service: nc -l 8080"
+    assert (held if port_is == "held" else "nobody else holds port 8080 now") in str(caught.value.found)
+    assert ("other.service" in str(caught.value.found)) == (port_is == "held")
+
+
+def test_nothing_is_said_of_the_port_where_another_fault_stopped_it(systemctl: Callable[..., Path]) -> None:
+    systemctl(shown(NRestarts="1"))
+    with pytest.raises(FleetError) as caught:
+        _cutover.await_health("chat.service", Api("127.0.0.1", 8080), 600, quiet)
+    assert "8080" not in str(caught.value.found)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import threading
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.dank.llm_fleet.plugins.module_utils import _download, _partial
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _download, _incoming, _partial
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._incoming import Tuning
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload import ensure
@@ -355,3 +356,45 @@ def test_a_refused_token_is_in_no_message_and_no_file(
         place.fetch(entry([server.url("private")]), hub_url=server.base, token_env="HUB_TOKEN")
     assert "wrong-token" not in repr(refusal.value.as_result())
     assert not any(b"wrong-token" in path.read_bytes() for path in place.root.rglob("*") if path.is_file())
+
+
+def test_no_room_for_a_new_beginning_is_told_and_closes_nothing_twice(
+    place: Place, server: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A source without a strong ETag makes the file begin anew; by then the disk is full."""
+    reserved: list[int] = []
+
+    def reserve(fd: int, size: int) -> None:
+        reserved.append(fd)
+        if len(reserved) > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        os.ftruncate(fd, size)
+
+    monkeypatch.setattr(_partial, "reserve", reserve)
+    with pytest.raises(FleetError, match="no room for the whole file"):
+        place.fetch(entry([server.url("noetag")]))
+    assert len(reserved) == 2
+    assert place.names() == []
+
+
+def test_a_closed_file_is_not_closed_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The numbers of its descriptors may be other files' by then."""
+    place.dir.mkdir()
+    (spec,) = PayloadSpec.from_params(
+        {"name": "p", "dir": str(place.dir), "files": [entry([])], "mode": "0644", "verify": "stamp", "stamp_dir": "/s"}
+    ).files
+    file = _incoming.Incoming("p", spec, _partial.Partial(str(place.dir), "m.gguf"), ["u"], FAST, 1, lambda: None)
+    file.open()
+
+    def full(fd: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(_partial, "reserve", full)
+    file.start_over()
+    with pytest.raises(FleetError, match="no room"):
+        file.next_part(0.0, alone=True)
+    others = [os.open(place.root, os.O_RDONLY) for _ in range(4)]
+    file.close()
+    for other in others:
+        os.fstat(other)
+        os.close(other)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils._elf import ElfError, read_elf
-from ansible_collections.dank.llm_fleet.plugins.module_utils._elf_device import _bundles, device_archs
+from ansible_collections.dank.llm_fleet.plugins.module_utils._elf_device import _bundles, device_archs, object_archs
 from hypothesis import given
 from hypothesis import strategies as st
 from toybundle import compiled, fat_binary, library, offload_bundle, packed_bundle
@@ -129,6 +129,38 @@ class Searched(bytes):
         place = super().find(*given)
         Searched.count += (given[2] if place < 0 else place) - given[1]
         return place
+
+
+def code_object(flags: int, machine: int = 224) -> bytes:
+    """The head of an ELF file for a card, as ``readelf -h`` shows it."""
+    head = b"\x7fELF\x02\x01\x01\x40".ljust(16, b"\0") + struct.pack("<HHIQQQI", 3, machine, 1, 0, 0, 0, flags)
+    return head.ljust(64, b"\0")
+
+
+@pytest.mark.parametrize(
+    ("content", "archs"),
+    [
+        (code_object(0x54E), {"gfx1201"}),  # higher bits are features (xnack, sramecc)
+        (code_object(0x48), {"gfx1200"}),
+        (code_object(0xFE), set()),  # a card that is not known here
+        (code_object(0x4E, machine=62), set()),
+        (offload_bundle(["gfx1200", "gfx1201"]), {"gfx1200", "gfx1201"}),
+        (packed_bundle(offload_bundle(["gfx1201"])), {"gfx1201"}),
+        (b"\x82\xa9solutions, a table for gfx1200", set()),
+        (b"made up", set()),
+        (b"", set()),
+        (b"\x7fELF", set()),
+    ],
+)
+def test_files_of_device_code(tmp_path: Path, content: bytes, archs: set[str]) -> None:
+    (tmp_path / "x.co").write_bytes(content)
+    assert object_archs(str(tmp_path / "x.co")) == archs
+
+
+def test_a_file_of_device_code_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.co").write_bytes(packed_bundle(offload_bundle(["gfx1201"]))[:-20])
+    with pytest.raises(ElfError, match=r"x\.co is no sound device code: a compressed bundle"):
+        object_archs(str(tmp_path / "x.co"))
 
 
 def test_many_bundles_of_one_kind_are_not_searched_again_for_the_other() -> None:

@@ -19,15 +19,16 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils import (
     _deploy,
     _endpoint,
     _endpoint_look,
+    _endpoint_memory,
     _systemd,
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, Paths
 from ansible_collections.dank.llm_fleet.plugins.module_utils._certificate import expired
 from ansible_collections.dank.llm_fleet.plugins.module_utils._cutover import Proof
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint import Asked, converge
-from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import look, require_truth
+from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_look import look, require_truth, settling_s
 from ansible_collections.dank.llm_fleet.plugins.module_utils._endpoint_plan import Plan, decide
-from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, EraStore
+from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era, EraStore, sha256_text
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import file_lock
 from ansible_collections.dank.llm_fleet.plugins.module_utils._gate_fit import Foretold
@@ -37,6 +38,8 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._probe import Verdi
 from ansible_collections.dank.llm_fleet.plugins.module_utils._replaces import frees, leaving_units, spec_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._retire_plan import RetireSpec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._truth import Link
+from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, write_stamp
+from test_payload_back import NEW, OLD, Folder
 from test_truth import STATE
 
 PIN = {"rung": "spec_off", "since": "2026", "lines": {}, "era": "e"}
@@ -111,6 +114,8 @@ class Host:
         )
         self.tag = "one"
         self.expired: list[Any] = []
+        self.proven: list[Era] = []
+        self.facts: dict[str, Any] = {}
         self.fresh: list[bool] = []
         self.verdicts = [Verdict("chat", "pass", "answered")]
         self.fits: list[tuple[str | None, int | None]] = []
@@ -123,6 +128,7 @@ class Host:
             assert expired in (None, ())
             self.fresh.append(fresh)
             self.expired.append(expired)
+            self.proven.append(era)
             if tag in self.faults:
                 raise self.faults[tag]
             return Proof([Link("slots", 2, 2)], self.verdicts, time.monotonic())
@@ -156,7 +162,9 @@ class Host:
             return time.monotonic()
 
         for name, value in {
-            "draw": lambda _declared, _paths, rung: self.make(f"{self.tag}-{rung}" if rung else self.tag, rung=rung),
+            "draw": lambda _declared, _paths, rung: self.make(
+                f"{self.tag}-{rung}" if rung else self.tag, **{"rung": rung, **self.facts}
+            ),
             "gate_fit": self.fit,
             "find_runtime": lambda _prefix, _name: self.runtime,
             "truth_of": lambda _era, _paths: (self.links, "HTTP 200"),
@@ -180,7 +188,7 @@ class Host:
         self.standing: set[str] = set()
         self.ever: list[str] = []
         monkeypatch.setattr(_systemd, "stop_and_disable", lambda unit, **_kw: self.done.append(f"disable {unit}"))
-        monkeypatch.setattr(_endpoint_look._proc, "resident_bytes", lambda _pid: 3 * 2**20)
+        monkeypatch.setattr(_endpoint_memory._proc, "resident_bytes", lambda _pid: 3 * 2**20)
 
     def show(self, unit: str) -> _systemd.UnitState:
         ours = self.state.fragment_path.startswith(self.paths.units)
@@ -234,7 +242,16 @@ def test_first_deploy_and_a_second_run(host: Host) -> None:
     assert era.meta["certificate"]["ledger"] == result["ledger"]
     record = json.loads(Path(host.paths.store, "last-run.json").read_text())
     assert (record["kind"], record["served"], record["era"]) == ("deploy", True, era.id)
-    assert [row["gate"] for row in record["gates"]] == ["foreign files", "drop-ins", "port", "cards", "unit", "ledger"]
+    assert [row["gate"] for row in record["gates"]] == [
+        "blueprint",
+        "foreign files",
+        "drop-ins",
+        "port",
+        "cards",
+        "stage",
+        "unit",
+        "ledger",
+    ]
     assert record["gates"] == result["gates"] and all(row["ok"] for row in record["gates"])
     assert result["warnings"] == ["kv on the host: 1 MiB, not 2"]
     again = host.run()
@@ -290,6 +307,33 @@ def test_check_mode_without_a_runtime_says_what_it_cannot_know(host: Host) -> No
     result = host.run(check_mode=True)
     assert result["changed"] is True
     assert "runtime cpu is not built yet" in result["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("declared", "rewritten", "says"),
+    [
+        ({}, False, ""),
+        ({"sha256": "a" * 64}, False, ""),
+        ({"sha256_prefix": "aaaa"}, False, ""),
+        ({"sha256": "b" * 64}, False, "m.gguf is another file than the declared one"),
+        ({"sha256_prefix": "bbbb"}, False, "m.gguf is another file than the declared one"),
+        ({"sha256": "a" * 64}, True, "m.gguf was changed since it was verified"),
+    ],
+)
+def test_check_mode_foretells_nothing_from_another_file(
+    host: Host, tmp_path: Path, declared: dict[str, str], rewritten: bool, says: str
+) -> None:
+    file = tmp_path / "m.gguf"
+    write_stamp(host.paths.stamps, str(file), "a" * 64, Identity.of(os.stat(file)))
+    if rewritten:
+        file.write_text("other")
+    host.declared = replace(host.declared, payload={"dir": str(tmp_path), "files": [{"name": "m.gguf", **declared}]})
+    told = host.run(check_mode=True)
+    assert told["changed"] is True
+    assert ("fit" in told, bool(host.fits)) == (not says, not says)
+    assert [says in warning and "cannot be foretold" in warning for warning in told["warnings"]] == [True] * bool(says)
+    host.run()  # what the payload's role has put there is nobody's doubt
+    assert host.fits
 
 
 def test_check_mode_without_a_payload_says_what_it_cannot_know(host: Host, tmp_path: Path) -> None:
@@ -652,6 +696,8 @@ def test_what_was_retired_comes_back_with_a_failed_deploy(host: Host, retirement
         host.run()
     assert host.done[-1] == "undo"
     assert str(caught.value.facts["went_back_to"]).endswith("what was retired is back: old.container")
+    told = json.loads(Path(host.paths.store, "last-run.json").read_text())
+    assert told["gate"] == caught.value.facts.get("gate") == ("retire" if step == "retire" else None)
     host.faults["undo"] = FleetError("stuck")
     with pytest.raises(FleetError, match=r"no answer.* And what was retired did not come back whole: stuck.*restore"):
         host.run()
@@ -690,14 +736,46 @@ def test_a_failed_proof_goes_back_to_the_last_era(host: Host, fault: Exception) 
     assert states == {"certified", "failed"}
 
 
-def test_a_card_that_is_too_full_goes_back_too(host: Host) -> None:
+def test_the_way_back_bears_drop_ins_that_were_declared_and_changed_since(host: Host, tmp_path: Path) -> None:
+    kept, new = tmp_path / "kept.conf", tmp_path / "new.conf"
+    kept.write_text("[Service]\n")
+    host.facts = {"drop_ins": [str(kept)], "drop_in_digests": {str(kept): sha256_text("[Service]\n")}}
+    host.state = replace(host.state, drop_in_paths=(str(kept),))
+    host.run()
+    one = host.store.current()
+    assert one is not None
+    kept.write_text("[Unit]\n")
+    texts = {str(kept): sha256_text("[Unit]\n"), str(new): "no such file"}
+    host.tag, host.facts = "two", {"drop_ins": list(texts), "drop_in_digests": texts}
+    host.state = replace(host.state, drop_in_paths=(str(kept), str(new)))
+    host.faults["two"] = FleetError("no answer")
+    with pytest.raises(FleetError, match="no answer") as caught:
+        host.run()
+    assert caught.value.facts["went_back_to"] == (
+        f"era {one.id}, which serves again; of its drop-ins {kept}, {new} are not as it was proven"
+    )
+    facts = host.proven[-1].blueprint.facts
+    assert (facts["env"]["TAG"], facts["drop_ins"], facts["drop_in_digests"]) == ("one", [str(kept), str(new)], {})
+    assert host.store.current() == one  # the record stays as it was proven
+
+
+def test_a_card_that_is_too_full_goes_back_too(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_systemd, "journal", lambda *_args, **_kw: "failed to load draft model, '/d.gguf'")
     host.run()
     host.tag = "two"
     host.faults["ledger"] = FleetError("card rtx is too full", gate="floor")
-    with pytest.raises(FleetError, match="too full"):
+    with pytest.raises(FleetError, match=r"(?s)too full.*drafter-not-loaded: the drafter could not be set up"):
         host.run()
     assert host.done[-5:] == ["prove two", "ledger", "put one", "restart", "prove one"]
     assert host.serves == "one"
+
+
+def test_pruning_keeps_the_eras_of_declared_rungs(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(_endpoint, "prune", lambda _store, keep, rungs: asked.append((keep, list(rungs))))
+    host.declared = replace(host.declared, keep_eras=3)
+    host.run()
+    assert asked == [(3, ["low"])]
 
 
 def test_a_failed_rung_pins_nothing(host: Host) -> None:
@@ -791,6 +869,84 @@ def test_a_gate_that_is_red_before_the_cut_over_leaves_its_record(host: Host, de
     assert caught.value.facts["endpoint"]["name"] == "chat"
 
 
+def damage(host: Host, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """One fault before the first gate that asks the host."""
+    if what == "era store":
+        (Path(host.paths.store) / "current" / "era.json").write_text("{")
+    else:
+
+        def draw(*_args: Any) -> Blueprint:
+            raise OSError(5, "I/O error") if what == "host" else FleetError("runtime cpu is not on this host")
+
+        monkeypatch.setattr(_endpoint, "draw", draw)
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [("drawing", "runtime cpu is not on this host"), ("era store", "is damaged"), ("host", "I/O error")],
+)
+@pytest.mark.parametrize("deployed", [False, True])
+def test_what_cannot_be_drawn_leaves_its_record(
+    host: Host, monkeypatch: pytest.MonkeyPatch, what: str, says: str, deployed: bool
+) -> None:
+    if not deployed and what == "era store":
+        host.store.stage(host.make("one"))
+        os.symlink("eras/none", os.path.join(host.paths.store, "current"))
+        says = "is not on this host"
+    else:
+        if deployed:
+            host.run()
+        damage(host, monkeypatch, what)
+    record = Path(host.paths.store, "last-run.json")
+    before = record.read_bytes() if record.exists() else None
+    for option in ("check_mode", "plan_only"):
+        with pytest.raises(FleetError, match=says):
+            host.run(**{option: True})
+        assert (record.read_bytes() if record.exists() else None) == before
+    with pytest.raises(FleetError, match=says) as caught:
+        host.run()
+    assert caught.value.facts["gate"] == "blueprint"
+    told = json.loads(record.read_text())
+    assert (told["kind"], told["served"], told["gate"]) == ("plan", False, "blueprint")
+    assert says in " ".join(told["error"].values())
+    assert [(row["gate"], row["ok"]) for row in told["gates"]] == [("blueprint", False)]
+    assert told["serves"]["unit"] == "active (running)"
+    if what == "era store":
+        assert says in told["serves"]["truth"]
+
+
+@pytest.mark.parametrize("fault", [FleetError("era is in the way"), OSError(28, "No space left on device")])
+def test_staging_that_fails_leaves_its_record(host: Host, monkeypatch: pytest.MonkeyPatch, fault: Exception) -> None:
+    host.run()
+    host.tag = "two"
+
+    def stage(*_args: Any) -> Era:
+        raise fault
+
+    monkeypatch.setattr(EraStore, "stage", stage)
+    with pytest.raises(FleetError, match=r"era is in the way|No space left on device") as caught:
+        host.run()
+    told = json.loads(Path(host.paths.store, "last-run.json").read_text())
+    assert caught.value.facts["gate"] == told["gate"] == "stage"
+    assert (told["kind"], told["served"], told["gates"][-1]["gate"]) == ("deploy", False, "stage")
+    assert host.done == ["gate port"] and host.serves == "one"
+
+
+def test_a_record_that_cannot_be_written_hides_no_fault(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.run()
+    host.tag = "two"
+    host.faults["gate port"] = FleetError("port is taken")
+
+    def write(*_args: Any, **_kw: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Gates, "write", write)
+    with pytest.raises(FleetError, match="port is taken") as caught:
+        host.run()
+    assert "No space left on device" in caught.value.facts["record"]
+    assert not os.path.exists(os.path.join(host.paths.store, "last-run.json"))  # the one before would contradict
+
+
 def test_a_run_with_nothing_to_do_leaves_no_record(host: Host) -> None:
     host.run()
     record = Path(host.paths.store, "last-run.json")
@@ -857,6 +1013,8 @@ def test_row_of_a_running_endpoint(host: Host) -> None:
         "port": 18080,
         "alias": "chat",
         "memory_mib": 3.0,
+        "cards_mib": None,
+        "memory_fault": None,
         "health": "HTTP 200",
         "era": era.id,
         "pinned": None,
@@ -896,6 +1054,61 @@ def test_row_names_a_damaged_payload_before_all_else(host: Host, monkeypatch: py
     row, links = look(host.paths)
     assert row["truth"] == "payload m.gguf is damaged: expected aa, found bb"
     assert len(links) == 2
+
+
+@pytest.mark.parametrize(
+    ("settle_s", "age_s", "waits_s"), [(None, 3.0, 8.0), (None, 12.0, 0.0), (5.0, 3.0, 2.0), (5.0, 6.0, 0.0)]
+)
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({}, None),
+        ({"n_restarts": 1, "invocation_id": "j" * 32, "main_pid": 43}, "restarts"),
+        ({"invocation_id": "j" * 32}, "invocation"),
+        ({"active_state": "activating", "sub_state": "auto-restart", "main_pid": 0}, "pid"),
+    ],
+)
+def test_a_young_start_is_looked_at_again(
+    host: Host,
+    monkeypatch: pytest.MonkeyPatch,
+    settle_s: float | None,
+    age_s: float,
+    waits_s: float,
+    change: dict[str, Any],
+    found: str | None,
+) -> None:
+    make = host.make
+    host.make = lambda tag, **facts: replace(make(tag, **facts), unit_text="[Service]\nRestartSec=10\n")
+    host.run()
+    now = time.clock_gettime(time.CLOCK_MONOTONIC)
+    host.state = replace(host.state, active_since_us=int((now - age_s) * 1e6))
+    slept: list[float] = []
+
+    def between(_era: Any, _paths: Paths) -> tuple[list[Link], str]:
+        host.state = replace(host.state, **change)  # the unit restarts after it was first asked for
+        return host.links, "HTTP 200"
+
+    monkeypatch.setattr(_endpoint_look, "truth_of", between)
+    monkeypatch.setattr(_endpoint_look.time, "sleep", slept.append)
+    links = look(host.paths, settle_s)[1]
+    assert sum(slept) == pytest.approx(waits_s, abs=0.5)
+    assert (links[-1].name, links[-1].ok) == ("the start goes on", found is None)
+    if found is not None:
+        assert links[-1].expected[found] != links[-1].found[found]
+
+
+def test_one_look_is_enough_where_it_is_asked_for_or_something_is_broken(host: Host) -> None:
+    host.run()
+    assert len(look(host.paths)[1]) == 1
+    host.links = [BROKEN]
+    assert len(look(host.paths, None)[1]) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "settle_s"), [("RestartSec=10\n", 11.0), ("X=1\nRestartSec=0.5\nY=2", 1.5), ("#RestartSec=9\n", 1.0)]
+)
+def test_a_start_settles_for_longer_than_systemd_waits_between_two(text: str, settle_s: float) -> None:
+    assert settling_s(text) == settle_s
 
 
 def test_require_truth() -> None:
@@ -947,3 +1160,96 @@ def test_somebody_elses_env_file_stops_a_first_deploy(host: Host) -> None:
     assert caught.value.facts["gate"] == "foreign files"
     assert host.done == []
     assert Path(host.paths.env_file).read_text() == "MINE=1\n"
+
+
+@pytest.fixture
+def payload(host: Host, tmp_path: Path) -> Folder:
+    """Era ``one`` was proven with the old bytes, which the role payload has replaced for ``two``."""
+    folder = Folder(tmp_path)
+    folder.model.write_bytes(b"old")
+    write_stamp(host.paths.stamps, str(folder.model), OLD, Identity.of(folder.model.stat()))
+    make, digests = host.make, {"one": OLD, "two": NEW}
+    host.make = lambda tag, **facts: make(tag, **facts, **folder.facts(digests[tag]))
+    host.run()
+    folder.model.rename(folder.kept(OLD))
+    folder.model.write_bytes(b"new")
+    write_stamp(host.paths.stamps, str(folder.model), NEW, Identity.of(folder.model.stat()))
+    host.tag = "two"
+    return folder
+
+
+def test_going_back_has_the_old_bytes_again(host: Host, payload: Folder) -> None:
+    host.faults["two"] = FleetError("no answer", gate="probes")
+    with pytest.raises(FleetError, match="no answer") as caught:
+        host.run()
+    assert host.done[-3:] == ["put one", "restart", "prove one"]
+    assert payload.model.read_bytes() == b"old"
+    told = str(caught.value.facts["went_back_to"])
+    assert told.endswith(f"which serves again, with its own {payload.model} put back")
+
+
+def test_without_the_old_bytes_nothing_is_started_and_the_fault_says_so(host: Host, payload: Folder) -> None:
+    payload.kept(OLD).unlink()
+    host.faults["two"] = FleetError("no answer", gate="probes")
+    with pytest.raises(FleetError, match=r"no answer.*is not kept beside it.*The endpoint is down") as caught:
+        host.run()
+    assert host.done[-3:] == ["prove two", "put one", "disable chat.service"]
+    assert caught.value.facts["went_back_to"] is None
+
+
+@pytest.mark.parametrize("fault", ["gate port", "verify"])
+def test_a_gate_before_the_cut_over_leaves_the_old_bytes_under_their_name(
+    host: Host, payload: Folder, fault: str
+) -> None:
+    host.faults[fault] = FleetError("red")
+    for option in ("check_mode", "plan_only"):
+        if fault == "gate port":
+            with pytest.raises(FleetError, match="red"):
+                host.run(**{option: True})
+        assert payload.model.read_bytes() == b"new"
+    with pytest.raises(FleetError, match="red") as caught:
+        host.run()
+    assert (host.done[-1], payload.model.read_bytes()) == (fault, b"old")
+    assert "files_not_put_back" not in caught.value.facts
+    host.faults.clear()
+    host.tag = "one"
+    host.links = [Link("slots", 2, 1)]
+    assert host.run()["kind"] == "repair"
+
+
+def test_a_gate_before_the_cut_over_says_where_the_old_bytes_are_gone(host: Host, payload: Folder) -> None:
+    payload.kept(OLD).unlink()
+    host.faults["gate port"] = FleetError("red")
+    with pytest.raises(FleetError, match="red") as caught:
+        host.run()
+    assert "is not kept beside it" in caught.value.facts["files_not_put_back"]
+
+
+def test_a_repair_of_a_pinned_era_is_on_its_own_bytes(host: Host, payload: Folder) -> None:
+    host.tag, host.links = "one", [Link("payload digests", "old", "new")]
+    host.run()
+    assert (host.done[-3:], payload.model.read_bytes()) == (["restart", "prove one", "ledger"], b"old")
+
+
+def test_an_era_is_restored_with_its_bytes(host: Host, payload: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.run()
+    assert (host.serves, payload.model.read_bytes()) == ("two", b"new")
+    monkeypatch.setattr(_endpoint, "redraw", lambda era, _stamps: era.blueprint)
+    host.run(era="previous")
+    assert (host.serves, payload.model.read_bytes()) == ("one", b"old")
+    host.faults["two"] = FleetError("no answer")
+    with pytest.raises(FleetError, match="no answer"):
+        host.run(unpin=True)
+    assert (host.serves, payload.model.read_bytes()) == ("one", b"old")
+
+
+def test_a_rival_that_had_made_way_has_its_bytes_again(host: Host, payload: Folder) -> None:
+    host.declared = replace(host.declared, rivals=["other"])
+    rival = EraStore(replace(host.paths, endpoint="other").store)
+    rival.commit(rival.stage(host.make("one")), {})
+    host.standing = {"other"}
+    host.faults["two"] = FleetError("no answer")
+    with pytest.raises(FleetError, match="no answer") as caught:
+        host.run()
+    assert payload.model.read_bytes() == b"old"
+    assert str(caught.value.facts["went_back_to"]).startswith("other in era ")

@@ -223,6 +223,27 @@ def test_prune_keeps_the_last_the_linked_and_the_pinned(store: EraStore, bluepri
     assert _era_history.prune(store, 1) == []
 
 
+def test_prune_keeps_what_a_pin_restored(store: EraStore, blueprint: Make) -> None:
+    made = [certified(store, blueprint(str(day)), day).id for day in range(5)]
+    store.set_pin({"rung": None, "restored": made[0], "era": made[1]})
+    assert _era_history.prune(store, 1) == [made[2]]
+    assert store.ids() == [made[0], made[1], made[3], made[4]]
+
+
+def test_prune_keeps_every_certified_era_of_a_declared_rung(store: EraStore, blueprint: Make) -> None:
+    rungs = ["low", None, "gone", "low", "low", None, None]
+    plans = [blueprint(str(day), rung=rung) for day, rung in enumerate(rungs)]
+    made = [(staged if day == 3 else certified)(store, plan, day).id for day, plan in enumerate(plans)]
+    damaged = certified(store, blueprint("d", rung="low"), 7)
+    certified(store, blueprint("e"), 8)
+    (Path(store.folder) / "eras" / damaged.id / "env").write_text("edited")
+    certified(store, blueprint("f"), 9)
+    certified(store, blueprint("g"), 10)
+    gone = _era_history.prune(store, 1, rungs=["low"])
+    assert {made[0], made[4]} <= set(store.ids())
+    assert {made[1], made[2], made[3], damaged.id} <= set(gone)  # never proven, or what nobody can restore
+
+
 def test_prune_needs_no_pin_nor_links(store: EraStore, blueprint: Make) -> None:
     made = [staged(store, blueprint(str(day)), day).id for day in range(3)]
     assert _era_history.prune(store, 2) == made[:1]
@@ -290,6 +311,13 @@ def test_what_eras_refer_to(tmp_path: Path, blueprint: Make) -> None:
         "/opt/rt/bin/llama-server",
     }
     assert _era_history.referenced_runtimes(str(state)) == {"/opt/rt", "/opt/x"}
+    told = _era_history.referenced_digests(str(state))
+    assert told == {
+        "/m/a.gguf": {"a" * 64},
+        "/m/b.gguf": {""},
+        "/models/m.gguf": {""},
+        "/opt/rt/bin/llama-server": {""},
+    }
 
 
 def test_what_a_damaged_era_needs_is_not_guessed(store: EraStore, blueprint: Make) -> None:
@@ -298,7 +326,7 @@ def test_what_a_damaged_era_needs_is_not_guessed(store: EraStore, blueprint: Mak
     meta = json.loads(path.read_text())
     meta["facts"]["payload"]["files"] = FILES
     path.write_text(json.dumps(meta))
-    for question in (_era_history.referenced_files, _era_history.referenced_runtimes):
+    for question in (_era_history.referenced_files, _era_history.referenced_digests, _era_history.referenced_runtimes):
         with pytest.raises(FleetError, match="is not as it was staged"):
             question(os.path.dirname(store.folder))
 

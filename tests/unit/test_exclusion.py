@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -154,3 +157,70 @@ def test_one_that_had_to_wait_is_told_so(tmp_path: Path) -> None:
         with file_lock(path, wait_s=10, purpose="x") as lock:
             assert lock.waited
         killer.wait()
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "second name", "pipe", "folder"])
+def test_what_is_no_plain_file_of_one_name_is_neither_locked_nor_written(tmp_path: Path, kind: str) -> None:
+    target, path = tmp_path / "target", tmp_path / "lock"
+    target.write_bytes(b"another user's, or root's")
+    if kind == "link":
+        path.symlink_to(target)
+    elif kind == "dangling link":
+        path.symlink_to(tmp_path / "made")
+    elif kind == "second name":
+        path.hardlink_to(target)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    with pytest.raises(FleetError, match=f"{path} is in the way"), file_lock(str(path), wait_s=0, purpose="x"):
+        pass
+    assert target.read_bytes() == b"another user's, or root's"
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_lock_on_a_file_that_was_removed_meanwhile_is_taken_anew(tmp_path: Path) -> None:
+    """The holder removes the file at its end: who waited must not hold a file that the next one cannot find."""
+    path = tmp_path / "lock"
+    inside: list[int] = []
+    most: list[int] = []
+
+    def work(purpose: str) -> None:
+        with file_lock(str(path), wait_s=20, purpose=purpose):
+            inside.append(1)
+            most.append(len(inside))
+            time.sleep(0.5)
+            inside.pop()
+
+    with file_lock(str(path), wait_s=0, purpose="the one that removes it"):
+        waiter = threading.Thread(target=work, args=("waits",))
+        waiter.start()
+        time.sleep(0.5)
+        path.unlink()
+    third = threading.Thread(target=work, args=("comes later",))
+    third.start()
+    waiter.join()
+    third.join()
+    assert most == [1, 1]
+
+
+def test_a_folder_that_was_removed_meanwhile_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "p"
+    folder.mkdir()
+
+    def remove() -> None:
+        time.sleep(0.4)
+        (folder / "lock").unlink()
+        folder.rmdir()
+        os.close(held)
+
+    held = os.open(folder / "lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    remover = threading.Thread(target=remove)
+    remover.start()
+    with (
+        pytest.raises(FleetError, match="is gone, with its folder"),
+        file_lock(f"{folder}/lock", wait_s=9, purpose="x"),
+    ):
+        pass
+    remover.join()

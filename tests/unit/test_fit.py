@@ -82,7 +82,7 @@ def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
     if parts == 1:
         yield (total,)
         return
-    for first in range(1, total - parts + 2):
+    for first in range(total + 1):
         yield from ((first, *rest) for rest in compositions(total - first, parts - 1))
 
 
@@ -130,7 +130,7 @@ def test_the_split_leaves_most_room_on_the_fullest_card(name: str, held: tuple[f
         for left in range(len(held) - 1)
         for step in (1, -1)
     }
-    assert {tuple(one["split"]) for one in told["neighbours"]} == {one for one in want if min(one) >= 1}
+    assert {tuple(one["split"]) for one in told["neighbours"]} == {one for one in want if min(one) >= 0}
     for one in told["neighbours"]:
         assert one["room_mib"] == pytest.approx(rooms[tuple(one["split"])])
         floors = {card.name: card.floor_mib for card in devices}
@@ -157,6 +157,13 @@ def test_the_largest_context_is_the_last_that_fits(parallel: int | None, split: 
     assert not answer(longer)["fits"]
     if not split:
         assert not answer(with_best_split(longer)[0])["fits"]
+
+
+@pytest.mark.parametrize(("free_mib", "beyond"), [(40000, True), (20000, False)])
+def test_a_context_beyond_the_trained_window_is_told(free_mib: float, beyond: bool) -> None:
+    told = answer(with_largest_context(Boot(header(LLAMA), Shape(0, parallel=1), tuple(cards(1, free_mib))))[0])
+    note = f"a slot's {told['n_ctx']:,} tokens are beyond the 131,072 that the model was trained for"
+    assert (told["n_ctx"] > 131072, note in told["notes"]) == (beyond, beyond)
 
 
 def test_a_context_for_one_card_takes_no_split() -> None:

@@ -190,7 +190,10 @@ def test_a_boot_that_is_a_byte_short_loses_one_window_of_256() -> None:
     assert "CTX_SIZE=7680" in [one["line"] for one in told["advice"]]
 
 
-def test_fewer_layers_than_cards_have_a_verdict_too() -> None:
-    told = answer(Boot(made(), Shape(4096, gpu_layers=1), tuple(cards(2, 1))))
+@pytest.mark.parametrize(("layers", "splits"), [(0, []), (1, ["TENSOR_SPLIT=0,1"])])
+def test_fewer_layers_than_cards_have_a_verdict_too(layers: int, splits: list[str]) -> None:
+    pair = (Card("small", 1), Card("large", 2000))
+    told = answer(Boot(made(), Shape(4096, gpu_layers=layers, tensor_split=(1, 1)), pair))
     assert not told["fits"]
-    assert not any(one["line"].startswith("TENSOR_SPLIT") for one in told["advice"])
+    # Without a layer on the cards there is no split to advise.
+    assert [one["line"] for one in told["advice"] if one["line"].startswith("TENSOR_SPLIT")] == splits

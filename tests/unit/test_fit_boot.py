@@ -61,6 +61,8 @@ def test_figures_of_this_very_boot_take_the_place_of_the_bound() -> None:
         "compute"
     ]
     # What is measured is not among what is not counted.
+    labels = [[line["label"] for line in one["lines"] if line["name"] == "projector_compute"] for one in (plain, told)]
+    assert labels == [["uncounted"], ["measured"]]
     assert len(plain["notes"]) == 2 and told["notes"] == []
     assert len(answer(with_figures({"card0": {"driver_mib": 1}}))["notes"]) == 2
 

@@ -224,7 +224,7 @@ ZEALOT_KEPT = {
     "adapter_zero": (14406.0, 452.25, 2352.0),
     "text_only": (14406.0, 452.25, 2352.0),
     "era_exact_kv": (16384.0, 100.5, 0.0),
-    "era_q8_pair": (13056.0, 452.25, 3072.0),
+    "q8_pair_trained_window": (13056.0, 452.25, 3072.0),
 }
 FLASHED = ((11520.0, 1396.5, 0.0), (8960.0, 997.5, 100.0))  # 1 + 7 planes of states; 5 layers x 2 slots x 2,560 cells
 PLAIN = ((11520.0, 174.5625, 0.0), (8960.0, 124.6875, 0.0))
@@ -258,7 +258,7 @@ def test_frank_zealot_and_each_of_its_rungs(tmp_path: Path) -> None:
     for rung, told in found.items():
         (card,) = told["cards"]
         assert (card["name"], card["free_mib"], card["floor_mib"]) == ("rtx3090", 24123, 1024)
-        assert (card["adapter_mib"] > 0) == (rung not in ("adapter_off", "era_exact_kv", "era_q8_pair"))
+        assert (card["adapter_mib"] > 0) == (rung not in ("adapter_off", "era_exact_kv", "q8_pair_trained_window"))
         assert (card["projector_mib"] > 0) == (rung != "text_only")
         assert told["fits"] == (card["free_after_mib"] >= 1024) and bool(told["advice"]) != told["fits"]
 

@@ -191,6 +191,13 @@ def test_a_header_that_is_not_there_yet(question: str, ask: Ask, tmp_path: Path)
         ({"model": "SOUND"}, "cards; expected at least one for backend cuda; found none."),
         ({"model": "SOUND", "ctx_size": "auto", "backend": "cpu"}, "ctx_size; expected cards with a floor"),
         ({"model": "SOUND", "cards": PAIR, "measured": [{"cards": {"a": {"x": 1}}}]}, "measured[0]: card a; expected"),
+        *(
+            (
+                {"model": "SOUND", "cards": PAIR, "measured": [{"cards": {"a": {"compute_mib": 1}}, key: value}]},
+                f"measured[0]: {key}; expected none beside `model`, whose figures are of the settings asked; found",
+            )
+            for key, value in (("env", {"UBATCH_SIZE": 128}), ("runtime", "another"), ("payload", "another"))
+        ),
         ({"env": ZEALOT_ENV, "payload": "SOUND", "cards": PAIR}, "card a; expected its vendor; found none."),
     ],
 )

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ from ansible_collections.dank.llm_fleet.plugins.callback.fleet_report import Cal
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit import answer, with_best_split
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_boot import Boot
 from ansible_collections.dank.llm_fleet.plugins.module_utils._fit_table import LEGEND, bar, fit_lines
+from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger import DRIVER_NOTE, PROJECTOR_NOTE
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_lines import TERMS
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import Card, Shape
+from fits import PROJECTOR
 from goldens import cards, made
 from hypothesis import given
 from hypothesis import strategies as st
@@ -116,7 +119,8 @@ def test_lines() -> None:
         assert sum(f"TENSOR_SPLIT={','.join(map(str, one.split))} would leave" in line for line in text) == 1
     assert sum(" is enough: frees " in line for line in text) == len(short["advice"]) > 0
     assert "wrong     CTX_SIZE is odd." in text
-    assert text[-1].startswith("note: the driver's own context")
+    notes = [line for line in text if line.startswith("note: ")]
+    assert text[-len(notes) :] == notes and f"note: {DRIVER_NOTE}" in notes
 
 
 def test_the_host_has_a_row_where_it_decides() -> None:
@@ -160,3 +164,11 @@ def test_the_legend_names_every_letter() -> None:
     drawn = bar(device(100, 10, **dict.fromkeys(TERMS, 8.0)), 200) + bar(device(1, 0, weights=2), 4)
     assert {letter for letter in drawn if letter not in "[]|"} == {part.split()[0] for part in LEGEND.split(", ")}
     assert CallbackModule.CALLBACK_NEEDS_ENABLED
+
+
+def test_a_rungs_notes_are_told_too() -> None:
+    plain = Boot(made(layers=8), Shape(8192, parallel=2), PAIR)
+    sighted = answer(replace(plain, mmproj=PROJECTOR))
+    lines = fit_lines("chat on box", told_of(plain, rungs={"sighted": sighted}))
+    notes = [line for line in lines if line.startswith("  note: ")]
+    assert notes == [f"  note: {DRIVER_NOTE}", f"  note: {PROJECTOR_NOTE}"]

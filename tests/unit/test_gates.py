@@ -44,6 +44,20 @@ def test_a_gate_within_a_check_keeps_its_name() -> None:
     assert caught.value.facts["gate"] == "hold"
 
 
+def test_what_the_system_refuses_is_a_fault_of_the_gate_that_it_was_in() -> None:
+    gates = Gates()
+    assert gates.red is None
+    with pytest.raises(OSError) as caught, gates.gate("stage"):
+        raise OSError(28, "No space left on device", "/x/y")
+    fault = gates.fault(caught.value, "deploy of chat")
+    assert fault.message == "deploy of chat: [Errno 28] No space left on device: '/x/y'."
+    assert fault.facts["gate"] == gates.red == "stage"
+    assert gates.fault(fault, "else") is fault
+    with gates.gate("port"):
+        pass
+    assert gates.red is None  # what went on was not stopped by it
+
+
 def test_there_are_no_other_gates() -> None:
     with pytest.raises(ValueError, match="no gate is called 'luck'"), Gates().gate("luck"):
         pass

@@ -74,6 +74,12 @@ REFUSALS = [
     row("key-too-long", gguf([ARCH, ("k" * 65537, w.U8, 1)]), errors.LimitExceeded, "key 1 is too long"),
     row("key-empty", gguf([ARCH, ("", w.U8, 1)]), errors.EmptyKey, "key 1 of 2 is empty"),
     row("key-twice", gguf([ARCH, ("x", w.U8, 1), ("x", w.U8, 1)]), errors.DuplicateKey, "'x' stands twice"),
+    # Shown, the first would be the second: four characters of one key, one byte of another.
+    row(
+        "key-no-text", gguf([ARCH, (b"\\xff", w.U8, 2), (b"\xff", w.U8, 1)]), errors.KeyNotText, "key 2 of 3 is no text"
+    ),
+    row("key-half-a-letter", gguf([ARCH, (b"x\xc3", w.U8, 1)]), errors.KeyNotText, r"expected UTF-8; found b'x\\xc3'"),
+    row("key-surrogate", gguf([ARCH, (b"\xed\xa0\x80", w.U8, 1)]), errors.KeyNotText, "no text"),
     row("architecture-twice", gguf([ARCH, ARCH]), errors.DuplicateKey, "'general.architecture' stands twice"),
     row("string-length", gguf([key(w.string("x"), 8, w.string("y", HUGE)), ARCH]), errors.LengthBeyondFile, "of 'x'"),
     row("string-length-max", gguf([key(w.string("x"), 8, w.string("", 2**64 - 1))]), errors.LengthBeyondFile, "of 'x'"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,11 +135,45 @@ def test_a_server_that_misbehaves(server: RangeServer, fault: str, kind: type[Fl
     assert caught.value.what.startswith(server.url(fault))
 
 
-def test_a_server_that_trickles_has_a_deadline(server: RangeServer) -> None:
+@pytest.mark.parametrize("fault", ["trickle", "trickle_head"])
+@pytest.mark.parametrize("redirected", [False, True])
+def test_a_server_that_trickles_has_a_deadline(server: RangeServer, fault: str, redirected: bool) -> None:
+    url = server.url(fault)
+    if redirected:
+        server.elsewhere, url = url, server.url("redirect")
+    started = time.monotonic()
+    with pytest.raises(
+        SourceError, match=r"is too slow; expected the header within 0\.5 s; found less of it"
+    ) as caught:
+        read_gguf(url, timeout_s=1, deadline_s=0.5)
+    assert time.monotonic() - started < 3
+    assert caught.value.what.startswith(url)
+
+
+def test_a_server_that_falls_silent_has_the_deadline_too(server: RangeServer) -> None:
     started = time.monotonic()
     with pytest.raises(SourceError, match="too slow"):
-        read_gguf(server.url("trickle"), timeout_s=1, deadline_s=0.5)
-    assert time.monotonic() - started < 5
+        read_gguf(server.url("hang"), timeout_s=30, deadline_s=0.3)
+    assert time.monotonic() - started < 1.5
+
+
+def test_no_thread_outlives_a_read(server: RangeServer) -> None:
+    def watching() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+
+    before = watching()
+    read_gguf(server.url(), deadline_s=300)
+    with pytest.raises(errors.RangesUnsupported):
+        read_gguf(server.url("whole"), deadline_s=300)
+    assert watching() == before
+
+
+def test_the_deadline_is_for_all_requests_of_a_file(server: RangeServer) -> None:
+    with open_bytes(server.url(), timeout_s=5, deadline_s=0.3) as source:
+        time.sleep(0.35)
+        with pytest.raises(SourceError, match="too slow"):
+            source.read(len(LARGE) - 3, 3)
+    assert len(server.requests) == 1
 
 
 def test_an_empty_file(small: RangeServer) -> None:

@@ -113,8 +113,8 @@ def test_the_check_at_rest_is_work_of_the_payload_step(monkeypatch, changed):
     assert told["why"].get("payload") == ("the check of payloads at rest is not absent" if changed else None)
 
 
-def test_an_engine_that_cannot_be_deployed_is_refused_before_any_look(monkeypatch):
+def test_an_engine_that_is_not_known_is_refused_before_any_look(monkeypatch):
     world = World(monkeypatch, set())
-    with pytest.raises(FleetError, match=r"endpoint chat cannot be deployed by this version.*other.*active: false"):
+    with pytest.raises(FleetError, match=r"engine 'other' is not known; expected llamacpp or r9v"):
         world.survey("other")
     assert world.asked == []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from ansible.inventory.manager import InventoryManager
 from ansible.parsing.dataloader import DataLoader
 from ansible.vars.manager import VariableManager
 from ansible_collections.dank.llm_fleet.plugins.module_utils._inventory import validate
+from ansible_collections.dank.llm_fleet.plugins.module_utils._lock import wanted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,7 +50,26 @@ def test_what_is_weak_in_production_is_told():
     assert "Ternary-Bonsai-2-9B-PQ2_0-MTP-Q8_0.gguf (a prefix)" in warnings and "llm_cards.rtx3090" in warnings
     warnings = "\n".join(judge(shipped("production", "dankserver"), "dankserver").warnings)
     assert "mmproj-BF16.gguf (unknown)" in warnings and "40 digits" in warnings
-    assert "bonsai" not in warnings
+    assert "frank-primary.env: R9V_DEV_QWEN4_EXP_ADAPTER_PY, R9V_CHAT_TEMPLATE_FILE unknown, so that" in warnings
+    assert "bonsai2-9b" not in warnings  # another host's, and known by prefixes
+
+
+@pytest.mark.parametrize("host", ["dankserver", "dankclaw"])
+def test_a_payload_that_is_kept_as_a_way_back_is_warned_of(host):
+    warnings = [text for text in judge(shipped("production", host), host).warnings if "bonsai2-27b-ptq1" in text]
+    assert warnings == [
+        f"{host}: llm_payloads.bonsai2-27b-ptq1: no endpoint of this host names it, "
+        "and 1 of its 1 files have an unknown size, sha256 or revision"
+    ]
+
+
+def test_what_the_hub_is_asked_of_production():
+    wants = wanted([shipped("production", "dankserver")["llm_payloads"]])
+    assert {(want.payload, want.asked.repo, want.asked.revision) for want in wants} == {
+        ("swift-qwen38-27b-q8kxl", "ajgazin/Swift-Qwen3.8-27B-Uncensored-Dynamic-MTP-GGUF", "main"),
+        ("qwen38-flash-next-q8", "unsloth/Qwen3.8-Flash-Next-GGUF", "main"),
+    }
+    assert len(wants) == 7
 
 
 def fleet():
@@ -138,6 +159,13 @@ BREAKAGES = [
     (f"{ONE}.env.KV_CACHE_TYPE", "f16", "llm_endpoints.one.env: KV_CACHE_TYPE is no key"),
     (f"{ONE}.env.CTX_SIZE", "8k", "llm_endpoints.one.env: CTX_SIZE is '8k'"),
     (f"{ONE}.env.PARALLEL", 3, "llm_endpoints.one.env: CTX_SIZE 8192 is not divisible by PARALLEL 3"),
+    (
+        f"{ONE}.env.CHAT_TEMPLATE_FILE",
+        "unknwon",
+        "CHAT_TEMPLATE_FILE is 'unknwon'; expected an absolute path, or unknown",
+    ),
+    (f"{ONE}.env.SERVER_BIN", "unknown", "SERVER_BIN is 'unknown'; expected an absolute path"),
+    (f"{ONE}.env.CTX_SIZE", "unknown", "llm_endpoints.one.env: CTX_SIZE is 'unknown'"),
     (f"{ONE}.env.ALIAS", GONE, "llm_endpoints.one.env: ALIAS is missing"),
     (f"{ONE}.env.LORA_FILE", "l.gguf", "LORA_FILE names a file that is no lora of the payload"),
     (f"{ONE}.env.SPEC_TYPE", "draft-dflash", "SPEC_TYPE draft-dflash"),
@@ -274,6 +302,7 @@ def test_each_measured_entry_has_one_problem_for_one_fault():
     assert [len(judge(broken(path, value)).problems) for path, value, _words in faults] == [1] * len(faults)
 
 
+FILE_OF_NO_NAME = {"name": "unknown", "role": "mmproj", "bytes": "unknown", "sha256": "unknown"}
 HUB_FILE = {"name": "m.gguf", "role": "model", "repo": "me/chat"}
 FILE_LOCK = {"bytes": 10, "sha256": "a" * 64, "revision": "1" * 40, "of": "me/chat@main:m.gguf"}
 
@@ -328,6 +357,47 @@ def test_an_unknown_that_is_not_locked_is_weak():
     assert locked(file, {}) == ([], ["box: llm_payloads.small: no full size, sha256 and revision for m.gguf (unknown)"])
 
 
+@pytest.mark.parametrize(
+    ("path", "where"), [(f"{ONE}.env.CHAT_TEMPLATE_FILE", "env"), (f"{ONE}.rungs.sharp", "rungs.sharp")]
+)
+def test_an_unknown_path_of_the_env_is_weak(path, where):
+    value = "unknown" if where == "env" else {"CHAT_TEMPLATE_FILE": "unknown"}
+    verdict = judge(broken(path, value))
+    assert verdict.problems == []
+    words = f"box: {ONE}.{where}: CHAT_TEMPLATE_FILE unknown, so that nothing can be deployed with it"
+    assert [text for text in verdict.warnings if ONE in text] == [words]
+
+
+def test_a_name_that_is_text_may_be_unknown():
+    assert judge(broken(f"{ONE}.env.ALIAS", "unknown")).warnings == judge(fleet()).warnings
+
+
+@pytest.mark.parametrize(
+    ("file", "warned"),
+    [
+        ({"sha256": "unknown"}, "1 of its 2 files have an unknown size, sha256 or revision"),
+        ({"name": "unknown", "bytes": "unknown"}, "1 of its 2 files have an unknown size, sha256 or revision"),
+        ({}, ""),
+    ],
+)
+def test_of_a_payload_that_nobody_uses_the_unknown_is_weak_and_a_prefix_is_not(file, warned):
+    tables = fleet()
+    known = tables["llm_payloads"]["small"]["files"][0]
+    part = {key: value for key, value in known.items() if key != "sha256"} | {"sha256_prefix": "a" * 8}
+    files = [part, known | {"name": "n.gguf"} | file]
+    tables["llm_payloads"]["spare"] = {"dir": "/s", "files": files}
+    verdict = judge(tables)
+    assert verdict.problems == []
+    found = [text for text in verdict.warnings if "spare" in text]
+    assert found == ([f"box: llm_payloads.spare: no endpoint of this host names it, and {warned}"] if warned else [])
+
+
+def test_a_file_whose_name_is_unknown_is_told_by_its_role():
+    files = fleet()["llm_payloads"]["small"]["files"]
+    verdict = judge(broken("llm_payloads.small.files", [*files, FILE_OF_NO_NAME]))
+    assert "box: llm_payloads.small: no full size, sha256 and revision for the mmproj (unknown)" in verdict.warnings
+
+
 def test_all_problems_come_at_once():
     tables = fleet()
     tables["llm_endpoints"]["one"]["env"].update(PARALLEL=3, METRIC=1, TOP_P=7)
@@ -378,17 +448,43 @@ def test_no_junk_breaks_the_judge(path, junk):
     assert all(text.startswith("box: ") for text in judge(broken(path, junk)).problems)
 
 
-def ansible(inventory, tmp_path, *args):
-    """The ad-hoc run, with an ssh that leaves a mark when it is called."""
+def contacting_nobody(program, inventory, tmp_path, *args):
+    """A run of Ansible's ``program`` whose ssh leaves a mark when it is called."""
     ssh = tmp_path / "ssh"
     ssh.write_text(f"#!/bin/sh\ntouch {tmp_path}/contacted\nexit 255\n")
     ssh.chmod(0o755)
     env = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "HOME": str(tmp_path)}
-    command = [ROOT / ".venv/bin/ansible", "-i", ROOT / "inventories" / inventory, "all"]
-    command += ["-e", f"ansible_ssh_executable={ssh}", "-m", "dank.llm_fleet.inventory_validate", *args]
+    command = [ROOT / ".venv/bin" / program, "-i", ROOT / "inventories" / inventory]
+    command += ["-e", f"ansible_ssh_executable={ssh}", *args]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert not (tmp_path / "contacted").exists()
     return done
+
+
+def ansible(inventory, tmp_path, *args):
+    return contacting_nobody("ansible", inventory, tmp_path, "all", "-m", "dank.llm_fleet.inventory_validate", *args)
+
+
+def test_a_contact_would_be_seen(tmp_path):
+    with pytest.raises(AssertionError, match="contacted"):
+        contacting_nobody("ansible", "production", tmp_path, "dankclaw", "-m", "ansible.builtin.ping")
+
+
+@pytest.mark.parametrize(("inventory", "hosts"), [("sandbox", ["sandbox"]), ("production", ["dankclaw", "dankserver"])])
+def test_the_command_of_the_readme_is_content_and_contacts_nobody(inventory, hosts, tmp_path):
+    done = contacting_nobody("ansible-playbook", inventory, tmp_path, "site.yml", "--tags", "validate")
+    assert done.returncode == 0, done.stdout + done.stderr
+    recap = done.stdout.partition("PLAY RECAP")[2]
+    told = re.findall(r"(?m)^(\S+)\s*: ok=(\d+) .*unreachable=(\d+) +failed=(\d+) ", recap)
+    assert sorted(told) == [(host, "1", "0", "0") for host in hosts]
+
+
+def test_the_command_stops_before_any_host_where_the_inventory_is_unsound(tmp_path):
+    args = ("site.yml", "-e", '{"llm_cards": {"c": {}}}')
+    done = contacting_nobody("ansible-playbook", "production", tmp_path, *args)
+    assert done.returncode == 2
+    assert "llm_cards.c.vendor is missing" in done.stdout
+    assert "PLAY [Bring hosts" not in done.stdout
 
 
 @pytest.mark.parametrize("inventory", ["sandbox", "production"])

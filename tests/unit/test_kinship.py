@@ -13,7 +13,7 @@ from typing import Any
 import ggufwriter as w
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf import Gguf, read_gguf
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf import ArrayInfo, Gguf, read_gguf
 from ansible_collections.dank.llm_fleet.plugins.module_utils._kinship import (
     KINSHIP_KEYS,
     Relation,
@@ -27,7 +27,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._kinship_vocab impo
 )
 from ggufwriter import T
 from goldens import LLAMA, NINE, QWEN3, SWA, header
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 MODELS = Path(__file__).resolve().parents[1] / "fixtures" / "probe_model"
@@ -103,6 +103,10 @@ def pair(name: str, wide: int, high: int, rank: int = 4) -> list[T]:
     return [T(f"{name}.lora_a", (wide, rank)), T(f"{name}.lora_b", (rank, high))]
 
 
+GOOD = pair("blk.0.attn_q.weight", WIDTH, 96)
+PRE = "tokenizer.ggml.pre"
+
+
 def broken(relations: Sequence[Relation]) -> list[str]:
     return [relation.name for relation in relations if not relation.ok]
 
@@ -115,6 +119,9 @@ def named(relations: Sequence[Relation], name: str) -> Relation:
 # Real files.
 def toy(name: str) -> Gguf:
     return read_gguf(str(MODELS / f"{name}.gguf"), whole=KINSHIP_KEYS)
+
+
+TOYS = {name: toy(name) for name in ("toy", "toy-mmproj", "toy-lora-yes")}
 
 
 def test_the_toys_are_made_for_each_other() -> None:
@@ -587,6 +594,46 @@ def test_special_tokens_that_nobody_adds(build: Build) -> None:
     assert broken(check_kinship(build(), drafter=other, spec_types=["draft-simple"])) == []
 
 
+def test_a_value_of_another_type_than_its_key_has(build: Build, adapt: Build) -> None:
+    model = build()
+    found = check_kinship(model, drafter=build("drafter", keys={PRE: numbers(1)}), spec_types=["draft-simple"])
+    assert broken(found) == ["drafter vocabulary"]
+    relation = named(found, "drafter vocabulary")
+    assert PRE in relation.what and (relation.expected, relation.found) == ("a string", "[1]")
+    match = r"adapter\.alora\.invocation_tokens in .*lora\.gguf; expected an array of tokens; found 7"
+    with pytest.raises(FleetError, match=match):
+        check_kinship(model, lora=adapt(GOOD, {"adapter.alora.invocation_tokens": (w.U32, 7)}))
+
+
+ABSURD = [0, -1, 2**31, 2**64 - 1, True, "x", "", 1.5, float("nan"), [], [1], [1.5, -1], ArrayInfo("u32", 9), None]
+MORE_KEYS = """split.count clip.vision.feature_layer clip.vision.projection_dim llama.deepstack_mapping
+llama.n_deepstack_layers llama.nextn_predict_layers llama.vocab_size general.type adapter.alora.invocation_tokens
+tokenizer.ggml.pre tokenizer.ggml.bos_token_id tokenizer.ggml.add_bos_token x.version""".split()
+
+
+@settings(max_examples=300, derandomize=True, database=None, deadline=5000)
+@given(
+    role=st.sampled_from(["model", "mmproj", "drafter", "lora"]),
+    changes=st.lists(
+        st.tuples(st.integers(0, 200), st.sampled_from([*ABSURD, "granite4_vision", "none", "gpt2"])), max_size=2
+    ),
+    more=st.dictionaries(st.sampled_from(MORE_KEYS), st.sampled_from(ABSURD), max_size=2),
+)
+def test_absurd_values_are_compared_or_refused(role: str, changes: list[tuple[int, Any]], more: dict[str, Any]) -> None:
+    files = {"model": TOYS["toy"], "mmproj": TOYS["toy-mmproj"], "drafter": TOYS["toy"], "lora": TOYS["toy-lora-yes"]}
+    known = sorted(files[role].metadata)
+    values = {known[at % len(known)]: value for at, value in changes}
+    # What read_gguf refuses already, and whole tokens are asked for.
+    values = {key: value for key, value in (values | more).items() if key not in ("split.count", KINSHIP_KEYS[0])}
+    files[role] = replace(files[role], metadata={**files[role].metadata, **values})
+    try:
+        found = check_kinship(files.pop("model"), spec_types=("draft-simple",), runtime_versions={"x": {1}}, **files)
+    except FleetError as exc:
+        assert exc.what and exc.expected
+    else:
+        assert all(relation.ok or relation.what for relation in found)
+
+
 # Drafters: the spec type, and what those read that look into the target.
 MASK: Keys = {"tokenizer.ggml.mask_token_id": (w.U32, 39)}
 DFLASH: Keys = {**MASK, "dflash.target_layers": numbers(1, 2, LAYERS)}
@@ -699,9 +746,6 @@ def test_a_drafter_without_its_numbers(build: Build) -> None:
 
 
 # Adapters.
-GOOD = pair("blk.0.attn_q.weight", WIDTH, 96)
-
-
 def test_an_adapter_of_the_model(build: Build, adapt: Build) -> None:
     keys: Keys = {"adapter.alora.invocation_tokens": numbers(1, 2, 3)}
     tensors = [*GOOD, *pair("blk.3.ffn_up.weight", WIDTH, 128), T("blk.0.attn_norm.weight", (WIDTH,))]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 from dataclasses import replace
 from itertools import pairwise
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf import ArrayInfo
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger import TERMS, CardLedger, Ledger, predict
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_fit import require_fit
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import MIB, Card, Shape
@@ -30,7 +32,7 @@ from goldens import (
     model,
     shape_of,
 )
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 # The zealot page's card and its boot of 2026-10-19; the model's own weights are another's here (Q8_0, not PQ2_0).
@@ -242,6 +244,57 @@ def test_a_drafter_that_borrows_the_vocabulary() -> None:
     assert 485 <= mib(second.draft_compute) <= 560
 
 
+def test_the_medium_cards_within_the_spread_of_their_page() -> None:
+    # The page of 2026-09-17: fit 29.19 and 26.04 GiB, measured 28.40 and 26.66; "within 0.8 GiB on both cards".
+    # Its 36,29 are 36 layers and 29 with the output: of the 65 blocks here that is 36,30.
+    whole = model("dflash", 5, 5120, 17408, 32, 8, 128, 248320, "q8_0", window=2048)
+    borrowing = ("token_embd.weight", "output.weight")
+    beside = replace(whole, tensors=tuple(tensor for tensor in whole.tensors if tensor.name not in borrowing))
+    shape = Shape(
+        ctx_size=327680,
+        parallel=2,
+        batch_size=6144,
+        tensor_split=(36, 30),
+        spec_type="draft-dflash",
+        spec_draft_n_max=7,
+        draft_cards=("card1",),
+        backend="hip",
+    )
+    target = header(TWENTY_SEVEN)
+    ledger = predict(target, shape, drafter=beside, cards=cards(2, 32624))
+    first, second = (card.total / 1024**3 for card in ledger.cards)
+    # The page's files: a target of 31,457,990,112 B, whose layers are all heavier alike, a drafter of 2,056,414,816 B
+    # and a projector of 888 MiB.
+    heavier = (31_457_990_112 - target.file_bytes) / 1024**3
+    first += heavier * 36 / 65 + 888 / 1024
+    second += heavier * 29 / 65 + (2_056_414_816 - ledger.cards[1].draft_weights) / 1024**3
+    assert ledger.split == (36, 30)
+    assert round(heavier, 2) == 2.26
+    assert abs(first + second - 55.23) < 0.1 and abs(first + second - 55.06) < 0.1
+    for ours, fit, measured in ((first, 29.19, 28.40), (second, 26.04, 26.66)):
+        assert abs(ours - fit) < 0.1
+        assert abs(ours - measured) <= 0.8
+
+
+def test_the_medium_rate_and_the_pool_that_did_not_fit() -> None:
+    # 16 full layers of 4 heads of 256, keys and values, at 34 B for 32.
+    pair = Shape(ctx_size=262144, parallel=1, cache_type_k="q8_0", cache_type_v="q8_0")
+    assert predict(header(TWENTY_SEVEN), pair, cards=cards(1)).cards[0].kv == 34816 * 262144
+    # cudaMalloc failed on 25,088.00 MiB.
+    pool = Shape(ctx_size=401408, parallel=2)
+    assert mib(predict(header(TWENTY_SEVEN), pool, cards=cards(1)).cards[0].kv) == 25088.00
+
+
+def test_two_pools_that_the_page_rounds() -> None:
+    # "3 x 196,608: KV 14,113" is a MiB up from 14,112.00. "2 x 262,144: KV 12,800" is wrong: 25,088 B a token times
+    # 524,288 are 12,544 MiB, which its own rate says too; 12,800 would be 25,600 B a token.
+    for slots, window, page, ours in ((3, 196608, 14113, 14112.00), (2, 262144, 12800, 12544.00)):
+        shape = Shape(ctx_size=slots * window, parallel=slots, cache_type_v="q8_0")
+        kv = predict(header(NINE), shape, cards=[RTX3090]).cards[0].kv
+        assert mib(kv) == ours == 25088 * slots * window / MIB
+        assert page - ours == (1 if slots == 3 else 256)
+
+
 def test_a_medium_attention_layer_costs_a_gib_more() -> None:
     # One layer over from 37,28 to 38,27 is a DeltaNet one, to 39,26 an attention one.
     at = [
@@ -266,6 +319,12 @@ def test_projector_and_adapter() -> None:
     assert first.projector == 1152 * 64 // 32 * 34 + 384 // 32 * 34 + 104 + 256 * 1000 * 4 + 256 * 4
     assert (first.adapter, second.adapter) == (0, 256 * 8 * 4 + 8 * 512 * 4)
     assert any("projector" in note for note in ledger.notes)
+    # What no header tells is no part of a bound.
+    told = {line.name: (line.card, line.bytes, line.label) for line in ledger.lines if line.term == "projector"}
+    assert told == {
+        "projector": ("card0", first.projector, "bound"),
+        "projector_compute": ("card0", 0, "uncounted"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -390,6 +449,44 @@ def test_a_drafter_is_no_model() -> None:
     with pytest.raises(FleetError, match="without recurrent states"):
         shape = Shape(ctx_size=4096, spec_type="draft-simple")
         predict(header(LLAMA), shape, drafter=header(NINE), cards=cards(1))
+
+
+# Numbers that no sound header has.
+ABSURD = st.one_of(
+    st.sampled_from([0, 1, -1, 512, 513, 10**6, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**64 - 1, True, 1.5, "x"]),
+    st.just(float("nan")),
+    st.lists(st.sampled_from([0, 1, -1, 2**32, 2**63, True, 1.5, "x"]), max_size=70),
+    st.sampled_from([[1] * 70, [2**60] * 70, [True] * 70, ArrayInfo("u32", 9)]),
+)
+NUMBERS = """block_count context_length embedding_length feed_forward_length
+attention.head_count attention.head_count_kv attention.key_length attention.value_length
+attention.key_length_swa attention.value_length_swa vocab_size
+attention.sliding_window attention.sliding_window_pattern attention.recurrent_layers full_attention_interval
+ssm.conv_kernel ssm.inner_size ssm.state_size ssm.group_count nextn_predict_layers expert_count target_layers""".split()
+
+
+@settings(max_examples=400, derandomize=True, database=None, deadline=5000)
+@given(
+    name=st.sampled_from(["llama", "gemma2", "gemma3", "qwen35", "dflash"]),
+    values=st.dictionaries(st.sampled_from(NUMBERS), ABSURD, min_size=1, max_size=2),
+    bare=st.booleans(),
+    spec=st.sampled_from([None, "draft-mtp"]),
+)
+def test_absurd_numbers_are_counted_or_refused(name: str, values: dict[str, Any], bare: bool, spec: str | None) -> None:
+    whole = {
+        "gemma3": made("gemma3", attention__sliding_window=512),
+        "dflash": drafter(2048),
+        "qwen35": header(NINE),
+    }.get(name, made(name))
+    metadata = {**whole.metadata, **{f"{name}.{key}": value for key, value in values.items()}}
+    absurd = replace(whole, metadata=metadata, tensors=() if bare else whole.tensors)
+    shape = Shape(ctx_size=4096, parallel=2, tensor_split=(1, 1))
+    if name == "dflash":
+        model, armed, beside = header(LLAMA), "draft-dflash", absurd
+    else:
+        model, armed, beside = absurd, spec if name == "qwen35" else None, None
+    with contextlib.suppress(FleetError):
+        assert predict(model, replace(shape, spec_type=armed), drafter=beside, cards=cards(2)).room_mib < 81920
 
 
 # Properties.

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
-from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger import Plan, predict
+from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger import Ledger, Plan, predict
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_fit import (
     best_split,
     largest_context,
@@ -18,6 +19,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_fit import 
 )
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_kv import row_bytes, window_cells
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_model import facts
+from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_search import Loads
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import Card, Shape, context
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_split import (
     counts,
@@ -25,8 +27,8 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_split impor
     placement,
     splits,
 )
-from goldens import LLAMA, NINE, SWA, TWENTY_SEVEN, MadeTensor, cards, header, made
-from hypothesis import given
+from goldens import LLAMA, NINE, SWA, TWENTY_SEVEN, MadeTensor, cards, header, made, model
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
@@ -188,6 +190,18 @@ def test_hybrids() -> None:
         ("llama", {"block_count": 0}, "block_count"),
         ("llama", {"block_count": None}, "block_count"),
         ("llama", {"block_count": "4"}, "block_count"),
+        # The engine asserts at most 512 layers, and keeps every number in 32 bits.
+        ("llama", {"block_count": 513}, r"llama\.block_count in .*expected a whole number from 1 to 512; found 513"),
+        ("llama", {"block_count": 2**31}, "from 1 to 512"),
+        ("qwen35", {"nextn_predict_layers": 5}, "nextn_predict_layers"),
+        ("qwen35", {"nextn_predict_layers": 2**32}, "nextn_predict_layers.*to 4294967295"),
+        ("llama", {"embedding_length": 2**32}, "embedding_length.*to 4294967295"),
+        ("llama", {"feed_forward_length": [1, 2**32, 1, 1]}, "feed_forward_length.*to 4294967295"),
+        ("llama", {"attention__head_count": [4, 0, 4, 2**63]}, "head_count.*to 4294967295"),
+        ("llama", {"attention__head_count_kv": 2**40}, "head_count_kv.*to 4294967295"),
+        ("llama", {"attention__key_length": 2**64 - 1}, "key_length.*to 4294967295"),
+        ("llama", {"context_length": 2**64 - 1}, "context_length.*to 4294967295"),
+        ("dflash", {"vocab_size": 2**32}, "vocab_size.*to 4294967295"),
         ("llama", {"attention__head_count": 0}, "head_count"),
         ("llama", {"attention__head_count_kv": [1, 2]}, "4 layers"),
         ("llama", {"attention__head_count_kv": [1, 2, -1, 2]}, "whole numbers"),
@@ -200,8 +214,15 @@ def test_hybrids() -> None:
     ],
 )
 def test_headers_that_are_refused(architecture: str, keys: dict[str, Any], match: str) -> None:
+    model = made(architecture, **keys)
+    if "vocab_size" in keys:  # which is asked only where no embedding tells it
+        model = replace(model, tensors=())
     with pytest.raises(FleetError, match=match):
-        facts(made(architecture, **keys))
+        facts(model)
+
+
+def test_as_many_layers_as_the_engine_takes() -> None:
+    assert facts(made(layers=512)).layers_all == 512
 
 
 @pytest.mark.parametrize(("architecture", "windowed"), [("gemma2", 2), ("gemma3", 0), ("gemma", 0), ("qwen2", 0)])
@@ -259,11 +280,12 @@ def test_counts_place_exactly_so(cards_: int, data: st.DataObject) -> None:
 
 
 def test_splits_and_neighbours() -> None:
-    assert list(splits(4, 2)) == [(1, 3), (2, 2), (3, 1)]
+    assert list(splits(3, 2)) == [(0, 3), (1, 2), (2, 1), (3, 0)]
     assert list(splits(3, 1)) == [(3,)]
-    assert len(set(splits(10, 3))) == 36
-    assert all(sum(split) == 10 and min(split) >= 1 for split in splits(10, 3))
-    assert neighbours((1, 5, 4)) == [(2, 4, 4), (1, 4, 5), (1, 6, 3)]
+    assert len(set(splits(10, 3))) == 66
+    assert all(sum(split) == 10 and min(split) >= 0 for split in splits(10, 3))
+    assert neighbours((1, 5, 4)) == [(0, 6, 4), (2, 4, 4), (1, 4, 5), (1, 6, 3)]
+    assert neighbours((0, 2)) == [(1, 1)]
 
 
 def test_the_best_split() -> None:
@@ -279,11 +301,98 @@ def test_the_best_split() -> None:
 
 
 def test_the_best_split_of_many_ways() -> None:
-    # Four cards and 66 layers are 43,680 ways: the boundaries are moved one by one instead.
-    found = best_split(header(TWENTY_SEVEN), Shape(65536, parallel=1), cards=cards(4))
-    assert sum(found.counts) == 66
-    rooms = [card.room_mib for card in found.ledger.cards]
-    assert max(rooms) - min(rooms) < 1024
+    """A boundary moved at a time stops at 5,101 MiB here; with a layer on each card the most is 7,427."""
+    held = [Card(f"c{number}", free, 500) for number, free in enumerate((24000, 16000, 12000, 9000))]
+    shape = Shape(262144, parallel=2)
+    started = time.process_time()
+    found = best_split(header(NINE), shape, cards=held)
+    assert time.process_time() - started < 0.5
+    assert sum(found.counts) == 34
+    # The last card's own 9,000 less its floor: no split leaves more.
+    assert (found.ledger.room_mib, found.counts[3]) == (8500, 0)
+
+
+def test_a_card_that_is_better_left_empty() -> None:
+    # 100 MiB above its floor hold no layer; the engine takes `-ts 33,0`.
+    pair = [Card("a", 24000), Card("b", 400, 300)]
+    found = best_split(header(LLAMA), Shape(65536, parallel=1), cards=pair)
+    assert (found.counts, found.ledger.fits, found.ledger.room_mib) == ((33, 0), True, 100)
+    # And does not hide how the others are filled.
+    three = best_split(header(LLAMA), Shape(65536, parallel=1), cards=[Card("c", 24000), *pair])
+    assert three.counts[2] == 0 and abs(three.counts[0] - three.counts[1]) <= 1
+
+
+MODELS = {
+    "dense": made(layers=6),
+    "windows": made("gemma3", layers=7, attention__sliding_window=512),
+    "heads": made(layers=5, attention__head_count_kv=[1, 4, 1, 2, 4]),
+    "hybrid": model("qwen35", 7, 256, 512, 4, 2, 64, 1000, "q8_0", nextn=1),
+    "ropes": made(layers=5, tensors=[MadeTensor("rope_freqs.weight", (4096, 64))]),
+    "vocabulary": made(layers=4, tensors=[MadeTensor("output.weight", (256, 90000))]),
+}
+PAIRS = [
+    MadeTensor(f"blk.{layer}.{name}.{side}", dims)
+    for layer, name in ((1, "attn_q.weight"), (3, "ffn_up.weight"))
+    for side, dims in (("lora_a", (256, 2048)), ("lora_b", (2048, 256 if "q" in name else 512)))
+]
+
+
+@settings(max_examples=100, derandomize=True, database=None, deadline=5000)
+@given(
+    name=st.sampled_from(sorted(MODELS)),
+    held=st.lists(st.tuples(st.integers(0, 600), st.integers(0, 300)), min_size=1, max_size=4),
+    ctx=st.sampled_from([2048, 16384, 65536]),
+    v_type=st.sampled_from(["f16", "q8_0"]),
+    gpu_layers=st.sampled_from([None, None, 1, 4]),
+    beside=st.sampled_from(["", "", "lora", "mmproj", "draft"]),
+    data=st.data(),
+)
+def test_no_other_split_leaves_more_room(
+    name: str,
+    held: list[tuple[int, int]],
+    ctx: int,
+    v_type: str,
+    gpu_layers: int | None,
+    beside: str,
+    data: st.DataObject,
+) -> None:
+    """Every split is tried, on up to four cards, and the engine's placement of each counted anew."""
+    whole, cards_ = MODELS[name], [Card(f"card{at}", 100.0 + free, floor) for at, (free, floor) in enumerate(held)]
+    shape = Shape(ctx, parallel=2, cache_type_v=v_type, gpu_layers=gpu_layers)
+    files: dict[str, Any] = {}
+    if beside == "lora" and whole.architecture == "llama":
+        files["lora"] = replace(made(), tensors=tuple(PAIRS))
+    elif beside == "mmproj":
+        files["mmproj"] = made("clip", [MadeTensor("v.blk.0.ffn.weight", (1152, 20000), "q8_0")], layers=0)
+    elif beside == "draft" and name == "hybrid":
+        shape = replace(shape, spec_type="draft-mtp")
+    elif beside == "draft":
+        files["drafter"] = made(layers=2)
+        names = data.draw(st.permutations([card.name for card in cards_]))
+        own = data.draw(st.sampled_from([None, *(tuple(names[:many]) for many in range(1, len(names) + 1))]))
+        shape = replace(shape, spec_type="draft-simple", draft_cards=own)
+    plan = Plan.of(whole, shape, **files, cards=cards_)
+    total = plan.parts[0].model.layers_all + 1
+    total = total if gpu_layers is None else min(total, gpu_layers)
+
+    def rooms(ledger: Ledger) -> list[float]:
+        return sorted(card.room_mib for card in ledger.cards)
+
+    every = {cut: plan.at(cut) for cut in splits(total, len(cards_))}
+    loads = Loads(plan, total)
+    if loads.exact:  # each card's room follows from its own boundaries
+        for cut, ledger in every.items():
+            edges = [sum(cut[:card]) for card in range(len(cut) + 1)]
+            own = [loads.room_mib(card, *edges[card : card + 2]) for card in range(len(cut))]
+            assert own == [card.room_mib for card in ledger.cards]
+    else:
+        assert beside == "draft" and shape.draft_cards not in (None, tuple(card.name for card in cards_))
+    found = best_split(whole, shape, **files, cards=cards_)
+    assert found.ledger == every[found.counts]
+    assert found.ledger.room_mib == max(ledger.room_mib for ledger in every.values())
+    # Of those that leave as much on the fullest card, the one that leaves most on the next.
+    assert rooms(found.ledger) == max(map(rooms, every.values()))
+    assert [near.split for near in found.neighbours] == neighbours(found.counts)
 
 
 def test_the_best_split_beside_a_drafter() -> None:
@@ -295,8 +404,20 @@ def test_the_best_split_beside_a_drafter() -> None:
 
 
 def test_more_cards_than_layers() -> None:
-    with pytest.raises(FleetError, match="at least one layer"):
-        best_split(made(layers=1), Shape(1024), cards=cards(3))
+    found = best_split(made(layers=1), Shape(1024), cards=cards(3))
+    assert sum(found.counts) == 2 and found.counts.count(0) == 1
+
+
+def test_no_layers_to_split() -> None:
+    with pytest.raises(FleetError, match="tensor_split; expected layers on cards to be split; found all of them on"):
+        best_split(made(), Shape(1024, gpu_layers=0), cards=cards(2))
+
+
+def test_a_drafter_whose_share_is_nothing() -> None:
+    # The engine takes its own split, by free memory, where all of a drafter's shares are 0.
+    shape = Shape(4096, parallel=1, spec_type="draft-simple", draft_cards=("card1",), tensor_split=(0, 5))
+    first, second = predict(made(), shape, drafter=made(), cards=cards(2)).cards
+    assert first.total == 0 and second.draft_weights > 0
 
 
 def test_the_largest_context() -> None:

@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.dank.llm_fleet.plugins.module_utils import _payload, _payload_facts, _payload_read, _verify
+from ansible_collections.dank.llm_fleet.plugins.module_utils import (
+    _payload,
+    _payload_facts,
+    _payload_kept,
+    _payload_read,
+    _verify,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._exclusion import file_lock
 from ansible_collections.dank.llm_fleet.plugins.module_utils._http import strong_validator
@@ -58,6 +64,7 @@ class Host:
             "files": list(files) or [entry([self.source.as_uri()])],
             "mode": "0644",
             "stamp_dir": str(self.root / "stamps"),
+            "state_dir": str(self.root / "eras"),
             "verify": "stamp",
         }
         return PayloadSpec.from_params(params | other)
@@ -511,6 +518,101 @@ def test_new_digest_replaces_by_rename_and_the_way_back_needs_no_source(host: Ho
     assert back["files"][0]["source"].endswith(kept)
     assert host.final.read_bytes() == BODY
     assert host.names() == [".payload.lock", NAME, f"{NAME}.replaced-{sha(OTHER)[:12]}"]
+
+
+@pytest.mark.parametrize("name", [f".{NAME}.part", f".{NAME}.part.journal", ".payload.lock", NAME])
+@pytest.mark.parametrize("kind", ["link", "second name", "pipe"])
+def test_nothing_is_written_through_what_a_folders_owner_put_there(host: Host, name: str, kind: str) -> None:
+    """Root works in a folder that another user owns."""
+    host.dir.mkdir(parents=True)
+    precious = host.root / "precious"
+    precious.write_bytes(b"root's own")
+    state = precious.stat()
+    if kind == "link":
+        (host.dir / name).symlink_to(precious)
+    elif kind == "second name":
+        (host.dir / name).hardlink_to(precious)
+    else:
+        os.mkfifo(host.dir / name)
+    if name == ".payload.lock" or (name == NAME and kind != "second name"):
+        with pytest.raises(FleetError, match="is in the way"):
+            host.ensure()
+    else:
+        host.ensure()
+        assert host.final.read_bytes() == BODY
+    assert precious.read_bytes() == b"root's own"
+    assert (precious.stat().st_mode, precious.stat().st_ino) == (state.st_mode, state.st_ino)
+
+
+def test_a_copy_kept_aside_is_no_link_to_elsewhere(host: Host) -> None:
+    host.dir.mkdir(parents=True)
+    (host.dir / f"{NAME}.replaced-{GOOD[:12]}").symlink_to(host.source)
+    with pytest.raises(FleetError, match="could not be fetched from 0 source"):
+        host.ensure(entry([]))
+
+
+def replace_in_turn(host: Host, bodies: list[bytes]) -> list[str]:
+    """Have each of these bodies in turn; the warnings of the last run."""
+    warnings: list[str] = []
+    for body in bodies:
+        host.source.write_bytes(body)
+        warnings = host.ensure(entry([host.source.as_uri()], body), state_dir=str(host.root))["warnings"]
+        assert host.final.read_bytes() == body
+    return warnings
+
+
+@pytest.mark.parametrize(
+    ("named", "stay"),
+    [
+        ([], [1]),
+        ([GOOD], [0, 1]),
+        ([GOOD[:8]], [0, 1]),
+        ([""], [0, 1]),
+        ([sha(OTHER)], [1]),
+        (["0" * 64], [1]),
+    ],
+    ids=["no era", "the oldest", "by the beginning of its digest", "without a digest", "the latest", "another"],
+)
+def test_what_an_era_names_is_not_swept_by_a_later_replacement(
+    host: Host, monkeypatch: pytest.MonkeyPatch, named: list[str], stay: list[int]
+) -> None:
+    bodies = [BODY, OTHER, b"GGUF" + os.urandom(500)]
+    eras = {str(host.final): set(named), f"{host.dir}/other.gguf": {GOOD}}
+    monkeypatch.setattr(_payload_kept, "referenced_digests", lambda folder: eras if folder == str(host.root) else {})
+    assert replace_in_turn(host, bodies) == []
+    kept = sorted(f"{NAME}.replaced-{sha(bodies[index])[:12]}" for index in stay)
+    assert host.names() == [".payload.lock", NAME, *kept]
+
+
+def test_the_repair_of_a_rotten_file_keeps_what_an_era_names(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_payload_kept, "referenced_digests", lambda folder: {str(host.final): {GOOD}})
+    replace_in_turn(host, [BODY, OTHER])
+    rotten = OTHER[:-1] + bytes([OTHER[-1] ^ 1])
+    host.final.write_bytes(rotten)
+    replace_in_turn(host, [OTHER])
+    kept = sorted(f"{NAME}.replaced-{sha(body)[:12]}" for body in (BODY, rotten))
+    assert host.names() == [".payload.lock", NAME, *kept]
+
+
+def test_a_link_keeps_what_an_era_names(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_payload_kept, "referenced_digests", lambda folder: {str(host.final): {sha(OTHER)}})
+    last = b"GGUF" + os.urandom(500)
+    replace_in_turn(host, [OTHER, last])
+    host.source.write_bytes(BODY)
+    host.ensure(entry([host.source.as_uri()]), name="q", dir=str(host.root / "models" / "q"))
+    assert host.ensure(entry([]))["files"][0]["action"] == "linked"
+    kept = sorted(f"{NAME}.replaced-{sha(body)[:12]}" for body in (OTHER, last))
+    assert host.names() == [".payload.lock", NAME, *kept]
+
+
+def test_an_era_that_cannot_be_read_keeps_all_copies_and_is_told(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def damaged(folder: str) -> dict[str, set[str]]:
+        raise FleetError("era 1 is not as it was staged")
+
+    monkeypatch.setattr(_payload_kept, "referenced_digests", damaged)
+    (warning,) = replace_in_turn(host, [BODY, OTHER, b"GGUF" + os.urandom(500)])
+    assert f"1 older copies of {host.final} are kept: era 1 is not as it was staged" in warning
+    assert len(host.names()) == 4
 
 
 def test_wrong_sha256_leaves_the_old_file_and_keeps_one_rejected(host: Host) -> None:

@@ -5,12 +5,19 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.dank.llm_fleet.plugins.module_utils import _payload_absent
+from ansible_collections.dank.llm_fleet.plugins.module_utils import (
+    _payload_absent,
+    _payload_facts,
+    _payload_read,
+    _payload_set,
+)
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload import ensure
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_absent import absent
@@ -18,6 +25,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_plan impor
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_set import check_names
 from ansible_collections.dank.llm_fleet.plugins.module_utils._payload_verified import verified
 from ansible_collections.dank.llm_fleet.plugins.module_utils._progress import Progress
+from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import Identity, write_stamp
 from ggufwriter import ARCH, I32, U16, T, gguf
 
 BODIES = {"a.gguf": b"GGUF" + b"a" * 1000, "b.gguf": b"GGUF" + b"b" * 2000, "c.gguf": b"GGUF" + b"c" * 3000}
@@ -91,6 +99,61 @@ class TestVerified:
         for name in BODIES:
             assert name in str(error.expected) and name in str(error.found)
 
+    @pytest.mark.parametrize("unreadable", ["read", "stamp"])
+    def test_what_cannot_be_read_hides_no_other_lie(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unreadable: str
+    ) -> None:
+        bodies = {**BODIES, "d.gguf": b"GGUF" + b"d" * 4000, "e.gguf": b"GGUF" + b"e" * 500, **shards(total=3)}
+        wanted = spec(tmp_path, bodies)
+        for name, body in bodies.items():
+            (tmp_path / "p").mkdir(exist_ok=True)
+            (tmp_path / "p" / name).write_bytes(body)
+        place = tmp_path / "p"
+        (place / "a.gguf").unlink()
+        (place / "b.gguf").unlink()
+        (place / "b.gguf").symlink_to(tmp_path / "source" / "b.gguf")
+        flipped = BODIES["c.gguf"][:-1] + b"X"
+        (place / "c.gguf").write_bytes(flipped)
+
+        def bad_sector(path: str, *given: Any) -> Any:
+            if path.endswith("d.gguf"):
+                raise OSError(errno.EIO, "Input/output error")
+            return real(path, *given)
+
+        def bad_stamp(folder: str, path: str) -> Any:
+            if path.endswith("d.gguf"):
+                raise OSError(errno.EIO, "Input/output error", f"{folder}/stamp")
+            return real(folder, path)
+
+        if unreadable == "read":
+            real = _payload_read.hash_file
+            monkeypatch.setattr(_payload_read, "hash_file", bad_sector)
+        else:
+            real = _payload_facts.read_stamp
+            monkeypatch.setattr(_payload_facts, "read_stamp", bad_stamp)
+        before = everything(tmp_path)
+        with pytest.raises(FleetError) as caught:
+            verified(wanted, progress=Progress(None))
+        assert everything(tmp_path) == before
+        assert "5 of 7 files are not the declared ones" in caught.value.what
+        found = {Path(lie["path"]).name: lie["found"] for lie in caught.value.facts["lies"]}
+        assert list(found) == ["a.gguf", "b.gguf", "c.gguf", "d.gguf", SECOND]
+        assert found["a.gguf"] == "no such file"
+        assert "a symbolic link" in found["b.gguf"]
+        assert found["c.gguf"].startswith(f"sha256 {hashlib.sha256(flipped).hexdigest()} instead of")
+        assert "Input/output error" in found["d.gguf"]
+        assert "do not add up" in found[SECOND]
+
+    def test_a_read_that_fails_in_a_run_names_its_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def bad_sector(path: str, *given: Any) -> Any:
+            raise OSError(errno.EIO, "Input/output error")
+
+        wanted = spec(tmp_path, {"a.gguf": BODIES["a.gguf"]})
+        fetch(wanted)
+        monkeypatch.setattr(_payload_read, "hash_file", bad_sector)
+        with pytest.raises(FleetError, match=r"p/a\.gguf cannot be read; .*Input/output error"):
+            fetch(wanted)
+
     def test_what_is_seen_without_a_read_is_told_by_the_plan(self, tmp_path: Path) -> None:
         wanted = spec(tmp_path, BODIES, verify="stamp")
         fetch(wanted)
@@ -152,13 +215,47 @@ class TestAbsent:
             assert str(caught.value.found) == f"{tmp_path}/p/b.gguf"
         assert everything(tmp_path) == before
 
+    def test_a_folder_where_another_run_is_at_work_by_now_stays(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        wanted = spec(tmp_path, BODIES)
+        fetch(wanted)
+        real = os.unlink
 
-def shards(total: int = 2) -> dict[str, bytes]:
-    """A split model of two files."""
+        def unlink(path: str) -> None:
+            real(path)
+            if path.endswith(".payload.lock"):
+                Path(path).touch()  # one that waited has made it anew
+
+        monkeypatch.setattr(_payload_absent.os, "unlink", unlink)
+        assert absent(wanted, str(tmp_path / "state"), dry=False)["changed"]
+        assert [path.name for path in (tmp_path / "p").iterdir()] == [".payload.lock"]
+
+    def test_a_copy_kept_aside_that_an_era_names_keeps_them_all(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        wanted = spec(tmp_path, BODIES)
+        fetch(wanted)
+        (tmp_path / "p" / "b.gguf").unlink()
+        kept = tmp_path / "p" / ("b.gguf.replaced-" + "1" * 12)
+        for copy in (kept, tmp_path / "p" / ("b.gguf.replaced-" + "2" * 12)):
+            copy.write_bytes(b"x")
+        eras = {f"{tmp_path}/p/b.gguf": {"1" * 64}}
+        monkeypatch.setattr(_payload_absent, "referenced_digests", lambda folder: eras)
+        with pytest.raises(FleetError, match="an era on this host still needs 1") as caught:
+            absent(wanted, str(tmp_path / "state"), dry=False)
+        assert str(caught.value.found) == str(kept)
+
+
+FIRST, SECOND = "m-00001-of-00002.gguf", "m-00002-of-00002.gguf"
+
+
+def shards(total: int = 2, tensor: str = "t1") -> dict[str, bytes]:
+    """A split model of two files; ``tensor`` is that of the second."""
     return {
         f"m-{index + 1:05d}-of-00002.gguf": gguf(
             [ARCH, ("split.no", U16, index), ("split.count", U16, 2), ("split.tensors.count", I32, total)],
-            [T(f"t{index}")],
+            [T(tensor if index else "t0")],
         )
         for index in range(2)
     }
@@ -203,12 +300,64 @@ class TestSet:
         ("bodies", "words"),
         [
             (shards(total=3), "do not add up"),
-            (dict(zip(shards(), reversed(shards().values()), strict=True)), "is a later shard"),
-            (dict.fromkeys(shards(), shards()["m-00001-of-00002.gguf"]), "another shard than its name says"),
+            (dict(zip(shards(), [shards()[FIRST], shards(total=3)[SECOND]], strict=True)), "of another set"),
+            (dict(zip(shards(), reversed(shards().values()), strict=True)), "another shard than its name says"),
+            (dict.fromkeys(shards(), shards()[FIRST]), "another shard than its name says"),
+            ({FIRST: gguf([ARCH]), SECOND: shards()[SECOND]}, "of another set"),
+            ({FIRST: shards()[FIRST], SECOND: gguf([ARCH])}, "of another set"),
+            ({FIRST: shards()[FIRST], SECOND: b"GGUF, or so it says, and no more"}, "is GGUF version"),
+            ({FIRST: shards()[FIRST], SECOND: shards(tensor="t0")[SECOND]}, "stands in two shards"),
+            ({"m.gguf": shards()[FIRST]}, "is one shard of a split model"),
+            ({"m.gguf": shards()[SECOND]}, "is one shard of a split model"),
+            ({"m-00001-of-00001.gguf": shards()[FIRST]}, "is one shard of a split model"),
+            ({"m.gguf": gguf([("split.count", U16, 6)])}, "is one shard of a split model"),
         ],
     )
-    def test_shards_that_do_not(self, tmp_path: Path, bodies: dict[str, bytes], words: str) -> None:
-        wanted = spec(tmp_path, bodies)
-        for check in (lambda: fetch(wanted), lambda: verified(wanted, progress=Progress(None))):
+    @pytest.mark.parametrize("there", [False, True], ids=["fetched", "in place"])
+    def test_shards_that_do_not(self, tmp_path: Path, bodies: dict[str, bytes], words: str, there: bool) -> None:
+        """Red each time, and what does not belong gets no final name and no stamp."""
+        wanted = spec(tmp_path, bodies, verify="stamp")
+        if there:
+            (tmp_path / "p").mkdir()
+            for name, body in bodies.items():
+                (tmp_path / "p" / name).write_bytes(body)
+        for _run in range(3):
             with pytest.raises(FleetError, match=words):
-                check()
+                fetch(wanted)
+            names = {path.name for path in (tmp_path / "p").iterdir()} & set(bodies)
+            assert names == set(bodies) if there else len(names) < len(bodies)
+            stamps = tmp_path / "state" / "payloads"
+            assert not stamps.is_dir() or len(list(stamps.iterdir())) < len(bodies)
+        for name, body in bodies.items():
+            (tmp_path / "p" / name).write_bytes(body)
+        with pytest.raises(FleetError, match=words):
+            verified(wanted, progress=Progress(None))
+        with pytest.raises(FleetError, match=words):
+            ensure(wanted, check_mode=True, progress=Progress(None))
+
+    def test_stamps_do_not_make_shards_belong_together(self, tmp_path: Path) -> None:
+        """As a version stamped them that held them against each other too late."""
+        bodies = shards(total=3)
+        wanted = spec(tmp_path, bodies, verify="stamp")
+        (tmp_path / "p").mkdir()
+        for name, body in bodies.items():
+            path = tmp_path / "p" / name
+            path.write_bytes(body)
+            path.chmod(0o644)
+            write_stamp(wanted.stamp_dir, str(path), hashlib.sha256(body).hexdigest(), Identity.of(path.stat()))
+        for plan_only in (True, False):
+            with pytest.raises(FleetError, match="do not add up"):
+                ensure(wanted, check_mode=False, plan_only=plan_only, progress=Progress(None))
+            with pytest.raises(FleetError, match="do not add up"):
+                verified(wanted, progress=Progress(None), plan_only=plan_only)
+
+    def test_a_converged_set_is_not_opened(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        wanted = spec(tmp_path, {**shards(), "d.gguf": gguf([ARCH])}, verify="stamp")
+        fetch(wanted)
+        monkeypatch.setattr(_payload_set, "open_bytes", None)
+        assert ensure(wanted, check_mode=False, progress=Progress(None))["changed"] is False
+
+    def test_one_piece_whose_header_nobody_can_read_is_what_its_digest_says(self, tmp_path: Path) -> None:
+        wanted = spec(tmp_path, {"m.gguf": b"GGUF, of version 99", "m.bin": shards()[FIRST]})
+        fetch(wanted)
+        verified(wanted, progress=Progress(None))

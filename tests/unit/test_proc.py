@@ -169,21 +169,40 @@ def test_an_owner_that_may_not_be_looked_into_is_listed_as_nobody(monkeypatch: p
         assert [owner.pid for owner in _proc.listeners(sock.getsockname()[1])] == [0]
 
 
-def test_a_mapped_file_that_was_replaced(tmp_path: Path) -> None:
-    kept, replaced = tmp_path / "kept file", tmp_path / "a model (1).gguf"
-    for path in (kept, replaced):
+def held(*paths: Path) -> dict[str, set[tuple[int, int, bool]]]:
+    """What this process holds of these names: (device, inode, mapped)."""
+    found: dict[str, set[tuple[int, int, bool]]] = {}
+    for file in _proc.held_files(os.getpid()):
+        if file.path in map(str, paths):
+            found.setdefault(file.path, set()).add((file.device, file.inode, file.mapped))
+    return found
+
+
+def test_files_that_are_mapped_or_open(tmp_path: Path) -> None:
+    model, other = tmp_path / "a model (1).gguf", tmp_path / "other"
+    for path in (model, other):
         path.write_bytes(b"x" * 4096)
-    with (
-        kept.open("rb") as one,
-        replaced.open("rb") as two,
-        mmap.mmap(one.fileno(), 0, prot=mmap.PROT_READ),
-        mmap.mmap(two.fileno(), 0, prot=mmap.PROT_READ),
-    ):
-        assert not {str(kept), str(replaced)} & _proc.deleted_mappings(os.getpid())
-        other = tmp_path / "other"
-        other.write_bytes(b"y" * 4096)
-        other.rename(replaced)
-        assert {str(kept), str(replaced)} & _proc.deleted_mappings(os.getpid()) == {str(replaced)}
+    assert held(model) == {}
+    known, state = _proc.mapped_as(str(model)), model.stat()
+    assert known is not None
+    with model.open("rb") as handle:
+        assert held(model) == {str(model): {(state.st_dev, state.st_ino, False)}}
+        mapped = mmap.mmap(handle.fileno(), 0, prot=mmap.PROT_READ)
+    with ExitStack() as stack:
+        stack.callback(mapped.close)
+        ours = {entry for entry in held(model)[str(model)] if entry[2]}
+        assert ours == {(*known, True)}
+        other.rename(model)  # what is mapped keeps its inode, and its last name
+        assert {entry for entry in held(model)[str(model)] if entry[2]} == ours
+        assert _proc.mapped_as(str(model)) != known
+    assert held(model) == {}
+
+
+def test_an_empty_file_is_mapped_by_nobody(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    assert _proc.mapped_as(str(tmp_path / "empty")) is None
+    with pytest.raises(FileNotFoundError):
+        _proc.mapped_as(str(tmp_path / "none"))
 
 
 def test_the_age_of_a_process_its_parent_and_what_it_has_locked() -> None:

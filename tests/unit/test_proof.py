@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,11 +28,24 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._proof_flags import
 from ansible_collections.dank.llm_fleet.plugins.module_utils._proof_model import tiny_model
 from ansible_collections.dank.llm_fleet.plugins.module_utils._proof_tree import (
     cache_faults,
+    closure_faults,
+    closure_of,
     loader_of,
     parse_cache,
     parse_ldd,
 )
-from toybundle import ARCH, EXPECT, FA_QUANTS, library, needs_compiler, toy_bundle, toy_library, toy_server
+from toybundle import (
+    ARCH,
+    EXPECT,
+    FA_QUANTS,
+    library,
+    needs_compiler,
+    offload_bundle,
+    packed_bundle,
+    toy_bundle,
+    toy_library,
+    toy_server,
+)
 
 FOREIGN = ("lib/libtoyblas.so.4",)
 
@@ -96,6 +110,12 @@ def sister_files(root: Path, _work: Path) -> None:
     (folder / f"TensileLibrary_lazy_{ARCH}.dat").rename(folder / "TensileLibrary_lazy_gfx1200.dat")
 
 
+def sister_objects(root: Path, _work: Path) -> None:
+    """Files of the right name in the right folder, and another card's code in them."""
+    folder = root / "lib" / "hipblaslt" / "library" / ARCH
+    (folder / f"TensileLibrary_{ARCH}.co").write_bytes(packed_bundle(offload_bundle(["gfx1200"])))
+
+
 def lose_library(root: Path, _work: Path) -> None:
     (root / "lib" / "libtoyblas.so.4").unlink()
 
@@ -153,6 +173,7 @@ BREAKS: list[tuple[Callable[[Path, Path], None], str, str, str]] = [
     (empty_folder, "device code", r"lib/rocblas/library holds no files", "Copy the contents"),
     (sister_folder, "device code", r"hipblaslt/library/gfx1201 is missing: .*library has gfx1200", "gfx1201"),
     (sister_files, "device code", r"rocblas/library has no file for gfx1201, but for gfx1200", "gfx1201"),
+    (sister_objects, "device code", r"TensileLibrary_gfx1201\.co holds code for gfx1200", "gfx1201"),
     (lose_library, "closure", r"libtoyblas\.so\.4 is not found", "toolkit"),
     (host_library, "closure", r"libtoyblas\.so\.4 comes from .*/work/libtoyblas\.so\.4, outside", "system_libs"),
     (absolute_rpath, "rpath", r"lib/libtiny\.so\.1: /.*/toy/lib", "runtime_build sets it"),
@@ -261,13 +282,32 @@ def test_ldd_is_read() -> None:
 \tlinux-vdso.so.1 (0x00007)
 \tlibtiny.so.1 => /p/bin/../lib/libtiny.so.1 (0x00007)
 \tlibgone.so => not found
+\t/opt/rocm/lib/libleak.so (0x00007)
 \t/lib64/ld-linux-x86-64.so.2 (0x00007)
 """
     libraries, wrong = parse_ldd(listing)
-    assert libraries == {"libtiny.so.1": "/p/bin/../lib/libtiny.so.1", "libgone.so": ""}
+    assert libraries == {
+        "libtiny.so.1": "/p/bin/../lib/libtiny.so.1",
+        "libgone.so": "",
+        "libleak.so": "/opt/rocm/lib/libleak.so",
+    }
     assert wrong == ["/lib/libc.so.6: version `GLIBC_2.38' not found (required by /p/llama-server)"]
     assert loader_of(listing) == "/lib64/ld-linux-x86-64.so.2"
     assert loader_of("\tnot a dynamic executable\n") == ""
+
+
+@needs_compiler
+def test_a_library_that_is_linked_by_its_whole_path_is_no_less_the_hosts(tmp_path: Path) -> None:
+    """The linker keeps the path of one without a soname, and the loader tells it without an arrow."""
+    (tmp_path / "rt" / "bin").mkdir(parents=True)
+    (tmp_path / "l.cpp").write_text("int leak() { return 0; }\n")
+    (tmp_path / "m.cpp").write_text("int leak(); int main() { return leak(); }\n")
+    leak, program = tmp_path / "libleak.so", tmp_path / "rt" / "bin" / "llama-server"
+    for argv in (["-shared", "-fPIC", tmp_path / "l.cpp", "-o", leak], [tmp_path / "m.cpp", leak, "-o", program]):
+        subprocess.run(["g++", *argv], check=True)
+    closure = closure_of(str(tmp_path / "rt"), str(program))
+    faults = closure_faults(closure, str(tmp_path / "rt"), Expect())
+    assert faults == [f"libleak.so comes from {leak}, outside of the runtime"]
 
 
 @needs_compiler
@@ -336,6 +376,14 @@ def test_every_flag_of_the_schema_is_asked_for() -> None:
         ({"C": "clang++"}, ["C is /usr/bin/g++, declared clang++"]),
         ({"E": "1"}, ["E is not in it, declared 1"]),
         ({"D": "x"}, ["D is x;y, declared x"]),
+        ({"AMDGPU_TARGETS": "gfx1201", "GGML_BUILD_NUMBER": "7"}, []),  # read without being declared
+        (
+            {"GGML_CUDA_FA_QUANT": "q8_0-q8_0"},
+            [
+                "GGML_CUDA_FA_QUANT is no option of this source: cmake keeps what it was given, and nothing reads it; "
+                "declared q8_0-q8_0"
+            ],
+        ),
         (
             {"GGML_CUDA_FA_ALL_QUANTS": "ON"},
             ["GGML_CUDA_FA_ALL_QUANTS is retired and does nothing, its successor is GGML_CUDA_FA_QUANTS"],
@@ -345,6 +393,8 @@ def test_every_flag_of_the_schema_is_asked_for() -> None:
 )
 def test_the_cache_is_held_against_the_declaration(declared: dict[str, str], faults: list[str]) -> None:
     cache = "# x\nA:BOOL=1\nB:BOOL=OFF\nC:FILEPATH=/usr/bin/g++\nD:STRING=x;y\nGGML_CUDA_FA_ALL_QUANTS:BOOL=OFF\n"
+    cache += "AMDGPU_TARGETS:UNINITIALIZED=gfx1201\nGGML_CUDA_FA_QUANT:UNINITIALIZED=q8_0-q8_0\n"
+    cache += "GGML_BUILD_NUMBER:UNINITIALIZED=7\n"
     assert cache_faults(parse_cache(cache), declared) == faults
 
 

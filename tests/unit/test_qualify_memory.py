@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import D
 from ansible_collections.dank.llm_fleet.plugins.module_utils._qualify import asked_of
 from ansible_collections.dank.llm_fleet.plugins.module_utils._qualify_fork import Fork
 from ansible_collections.dank.llm_fleet.plugins.module_utils._qualify_memory import foretold, released_bytes
+from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_experts import LAYERS, ExpertCosts
+from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_manifest import bootstrap, catalog
 
 GIB = 1 << 30
 PINNED = {"R9V_PLE_RESIDENCY_MODE": "pinned", "R9V_PLE_EXPECTED_BYTES": 50 * GIB, "R9V_PLE_READY_TIMEOUT": 1800}
@@ -83,3 +86,35 @@ def test_what_clients_are_told_of_the_window(told: Any, client: dict[str, Any], 
 def test_a_profile_that_cannot_be_read_is_warned_of(told: Any, tmp_path: Path) -> None:
     rows = told({"R9V_MAX_MODEL_LEN": "a'b"})
     assert len(rows) == 1 and rows[0].startswith("no memory plan: ") and "profile.env, line 1" in rows[0]
+
+
+def test_cold_experts_of_a_fixed_placement_are_held_in_host_memory_too(told: Any, tmp_path: Path) -> None:
+    """Of 512 experts in 48 layers 112 and 500 are hot, and one weighs 1 MiB on rank 0 and 256 KiB on rank 1."""
+    weights = tuple((mib,) * LAYERS for mib in (1 << 20, 1 << 18))
+    costs = ExpertCosts((416, 224), (1 << 21,) * LAYERS, (weights[0], weights[1]))
+    manifest = bootstrap((112, 500), costs, catalog(costs, "p", []), {})
+    (tmp_path / "m.json").write_text(json.dumps(manifest))
+    cold = LAYERS * (400 * (1 << 20) + 12 * (1 << 18))  # 18.9 GiB
+    rows = told({**PINNED, "R9V_EXPERT_MANIFEST_PATH": tmp_path / "m.json"})
+    assert names(rows) == ["pinned table, twice while it is pinned anew"]
+    assert f"cold experts {cold:,}" in rows[0]
+    assert told({"R9V_EXPERT_MANIFEST_PATH": tmp_path / "m.json"}) == []  # nothing is pinned, nothing is reckoned
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "no such file"),
+        ("[]", "found list"),
+        ('{"version": 1}', "num_layers None"),
+        ("bare", "expert_memory, whose weights"),
+    ],
+)
+def test_a_placement_that_cannot_be_read_is_warned_of(told: Any, tmp_path: Path, text: str | None, words: str) -> None:
+    costs = ExpertCosts((416, 224), (2,) * LAYERS, ((1,) * LAYERS, (1,) * LAYERS))
+    if text == "bare":
+        text = json.dumps({**bootstrap((1, 1), costs, catalog(costs, "p", []), {}), "expert_memory": None})
+    if text is not None:
+        (tmp_path / "m.json").write_text(text)
+    rows = told({**PINNED, "R9V_EXPERT_MANIFEST_PATH": tmp_path / "m.json"})
+    assert len(rows) == 1 and rows[0].startswith("no memory plan: ") and words in rows[0]

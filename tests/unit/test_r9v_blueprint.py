@@ -125,6 +125,18 @@ def test_a_profile_that_overrides_is_caught_by_the_environment_that_it_makes(
         _engines.draw(declared, paths, None)
 
 
+def test_what_a_profile_prints_is_no_line_and_a_value_has_but_one(
+    declared: Declared, paths: Paths, host: R9vHost
+) -> None:
+    profile = host.checkout / "profiles" / "standin" / "q8" / "profile.env"
+    before, text = _engines.draw(declared, paths, None), profile.read_text()
+    profile.write_text(f"echo hello\n{text}")
+    assert _engines.draw(declared, paths, None).digest == before.digest
+    profile.write_text(f"{text}R9V_NOTE=$'two\\nlines'\n")
+    with pytest.raises(FleetError, match=r"dry run; expected KEY=value.*found 'lines'.*profile"):
+        _engines.draw(declared, paths, None)
+
+
 def test_explain(declared: Declared, paths: Paths, host: R9vHost) -> None:
     told = explain(declared, paths, None)
     sources = {row["key"]: row["source"] for row in told["layers"]}

@@ -81,6 +81,10 @@ def test_a_row_tells_what_it_hides() -> None:
         ({"profile_id": "no/such"}, 78, "profile no/such"),
         ({"config": {"R9V_X": "a\nb"}}, 78, "R9V_X"),
         ({"config": {"PATH": "/tmp"}}, 78, "PATH"),
+        ({"config": {"R9V_X[$(touch here)]": "1"}}, 78, "R9V_X[$(touch here)]; expected keys R9V_..."),
+        ({"config": {"R9V_X": 7}}, 78, "R9V_X; expected keys R9V_... with one line each; found 7"),
+        ({"config": ["R9V_X"]}, 78, "config; expected a dictionary; found list"),
+        ({"config": None}, 78, "config; expected a dictionary; found NoneType"),
     ],
 )
 def test_a_state_that_is_unsound_starts_nothing(host: R9vHost, change: dict, status: int, words: str) -> None:
@@ -90,6 +94,14 @@ def test_a_state_that_is_unsound_starts_nothing(host: R9vHost, change: dict, sta
         done = host.launch(host.env, dry=dry)
         assert done.returncode == status and words in done.stderr
     assert host.calls() == []
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_a_profile_that_is_no_json_is_named(host: R9vHost, text: str) -> None:
+    (host.checkout / "profiles" / "a").mkdir()
+    (host.checkout / "profiles" / "a" / "profile.json").write_text(text)
+    done = host.launch(host.env)
+    assert done.returncode == 78 and "profiles/a/profile.json; expected a JSON object" in done.stderr
 
 
 def test_what_is_missing_is_named(host: R9vHost) -> None:
@@ -138,3 +150,13 @@ def test_stop(host: R9vHost) -> None:
     (host.folder / "box").unlink()
     assert host.launch(host.env, "stop", dry=False).returncode == 0
     assert [call for call in host.calls() if call.startswith("stop")] == ["stop -t 120 two-r9v"]
+
+
+def test_a_docker_that_does_not_answer_is_no_absent_container(host: R9vHost) -> None:
+    """Taken for absent, a container that runs would be left behind by a stop, and its unit be called stopped."""
+    (host.folder / "box").write_text("true\n")
+    (host.folder / "trouble").touch()
+    for args in ((), ("stop",)):
+        done = host.launch(host.env, *args, dry=False)
+        assert done.returncode == 71 and "two-r9v cannot be asked after" in done.stderr and "125" in done.stderr
+    assert not any(call.startswith(("launch.sh", "stop", "rm")) for call in host.calls())

@@ -275,6 +275,10 @@ def test_a_stamp_does_not_hide_a_flipped_byte_from_a_full_read(folder: Path, ask
         ({"artifacts": [{"path": "a", "bytes": 1, "sha256": "A" * 64}]}, "a: sha256 "),
         ({"artifacts": [{"path": "a", "bytes": 1, "sha256": "a" * 64}]}, "a: role None"),
         ({"artifacts": [{"role": "license", "path": "a", "bytes": 1, "sha256": "a" * 64}] * 2}, "a twice"),
+        ({"derived_artifacts": {"path": "a"}}, "derived_artifacts is no list"),
+        ({"derived_artifacts": ["a"]}, "derived_artifacts[0] is no object"),
+        ({"derived_artifacts": [{"path": "a"}]}, "derived_artifacts[0].tensor_name None"),
+        ({"derived_artifacts": [{"tensor_name": "t", "path": 1}]}, "derived_artifacts[0].path 1"),
     ],
 )
 def test_a_package_of_another_form_is_refused(tmp_path: Path, change: dict[str, Any], words: str) -> None:

@@ -179,10 +179,17 @@ def test_a_checkout_is_taken_as_it_is(
     ("source", "words"),
     [
         ({"kind": "git"}, "source.kind; expected bundle"),
-        ({"kind": "bundle", "image": "x", "checkout": "/c"}, "source.sha256"),
-        ({"kind": "bundle", "image": "x", "sha256": "unknown", "checkout": "/c"}, "source.sha256"),
+        ({"kind": "bundle", "image": "x", "checkout": "/c"}, "llm_runtimes.r.source declares no digest"),
+        ({"kind": "bundle", "image": "x", "sha256": "unknown", "checkout": "/c"}, r"runtime r: source \(sha256\)"),
+        ({"kind": "bundle", "image": "x", "sha256_prefix": "2dac17"}, "source: sha256_prefix is malformed"),
+        ({"kind": "bundle", "image": "x", "sha256_prefix": 12345678}, "source: sha256_prefix is no text"),
         ({"kind": "bundle", "image": "x", "sha256_prefix": "2d2d2d2d"}, "source.checkout"),
         ({"kind": "bundle", "image": "x", "sha256": DIGEST, "checkout": "/c", "archive": "/a"}, "archive_sha256"),
+        (
+            {"kind": "bundle", "image": "x", "sha256": DIGEST, "checkout": "/c", "archive": "/a"}
+            | {"archive_sha256": "unknown"},
+            r"runtime r: source \(archive_sha256\)",
+        ),
     ],
 )
 def test_a_declaration_that_is_not_enough(source: dict[str, Any], words: str) -> None:

@@ -418,6 +418,23 @@ def test_digests_of_other_commands(text, places, by_name):
     assert all(done.argv[at] == M for at in places) and sorted(done.argv) == sorted(shlex.split(text))
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted", "places"),
+    [
+        (f"ps -q --filter ancestor={M} -f name=x", f"ps -q -f name=x --filter ancestor={M}", (-1,)),
+        (f"container ls --filter=ancestor={M[7:20]}", f"container ls --filter ancestor={M[7:20]}", (-1,)),
+        (f"ps -fancestor={M} -f ancestor=img", f"ps -f ancestor=img --filter ancestor={M}", (-1,)),
+        (f"ps -f ancestor={M} -f ancestor={M[:9]}", f"ps --filter ancestor={M} --filter ancestor={M[:9]}", (-3, -1)),
+        (f"ps --format x -f ancestor={M}", f"ps --format json --filter ancestor={M}", (-1,)),
+        ("ps -f ancestor=img", "ps -f ancestor=img", ()),
+    ],
+)
+def test_containers_of_an_image_by_digest(text, wanted, places):
+    done = plan(text)
+    assert (shlex.join(done.argv), done.images, done.by_name) == (wanted, places, not places)
+    assert plan(text, on=ALL - {"image-identity"}).images == ()
+
+
 def test_second_names_of_commands():
     assert plan("container ls --format x").answer == plan("ps --format x").answer == "ps"
     assert plan("image ls").answer == plan("images").answer == "images"

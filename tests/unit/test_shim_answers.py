@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import signal
 import subprocess
@@ -106,6 +107,86 @@ def test_without_a_law_its_part_stays_podmans():
 def test_a_malformed_container_is_an_error(spoilt):
     with pytest.raises(shim.PodmanError, match="podman's answer to container inspect is malformed"):
         shim.docker_container(spoilt, ALL)
+
+
+def paths(data, path=()):
+    """The place of every value in a JSON value."""
+    yield path
+    pairs = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for key, value in pairs:
+        yield from paths(value, (*path, key))
+
+
+def spoilt(data, path, value):
+    """A copy with another value at a place; without the place where the value is ABSENT."""
+    if not path:
+        return None if value is ABSENT else value
+    out = copy.deepcopy(data)
+    holder = out
+    for key in path[:-1]:
+        holder = holder[key]
+    if value is ABSENT:
+        del holder[path[-1]]
+    else:
+        holder[path[-1]] = value
+    return out
+
+
+ABSENT = object()
+ROW = {
+    "Id": "0d" * 32, "State": "running", "Names": ["c1"], "Created": 1796042870, "StartedAt": 1796042870, "ExitedAt": 1,
+    "ExitCode": 0, "Command": ["a", "b"], "Image": "localhost/x:1", "Labels": {"a": "b"}, "Networks": ["podman"],
+    "Ports": [{"host_ip": "", "container_port": 80, "host_port": 8080, "range": 1, "protocol": "tcp"}],
+    "Size": {"rootFsSize": 5, "rwSize": 3}, "Status": "healthy",
+}  # fmt: skip
+WHOLE = {"Mounts": [{"Name": "v", "Source": "/a", "Driver": "local"}], "NetworkSettings": {"Networks": {"n": {}}}}
+INFO = {
+    "host": {
+        "security": {"apparmorEnabled": True, "rootless": True}, "cgroupVersion": "v2", "cgroupManager": "systemd",
+        "distribution": {"distribution": "debian", "version": "13"}, "ociRuntime": {"name": "crun", "path": "/x"},
+        "hostname": "h", "logDriver": "journald", "memTotal": 5,
+    },
+    "store": {
+        "containerStore": {"number": 1}, "imageStore": {"number": 1}, "graphDriverName": "overlay", "graphRoot": "/x",
+        "graphStatus": {"a": "b"},
+    },
+    "version": {"Version": "5.4.2"}, "plugins": {"volume": []},
+}  # fmt: skip
+VERSION = {"Client": {"Version": "5.4.2", "APIVersion": "5.4.2", "OsArch": "linux/amd64"}}
+READERS = {
+    "container": (container(), lambda data: shim.docker_container(data, ALL)),
+    "image": (IMAGE, lambda data: shim.docker_image(data, M1, ALL)),
+    "images": (IMAGE, lambda data: shim.docker_image_rows(data, True, 1796042999.0, ALL)),
+    "digest": ([IMAGE], lambda data: shim.find_image(M1, data)),
+    "info": (INFO, lambda data: shim.info_text(shim.docker_info(data))),
+    "version": (VERSION, lambda data: shim.version_text(shim.docker_version(data))),
+    "row": (ROW, lambda data: shim.docker_row(data, WHOLE, True, 1796042999.0, ALL)),
+    "mounts": (WHOLE, lambda data: shim.docker_row(ROW, data, True, 1796042999.0, ALL)),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_whatever_podman_answers_is_read_or_malformed(reader):
+    """Each value of an answer, replaced by each other kind of value, or taken away: no crash."""
+    data, read = READERS[reader]
+    read(data)
+    refused = 0
+    for path in paths(data):
+        for value in (None, [], {}, 1, "x", True, 1.5, [None], ["x"], {"a": None}, ABSENT):
+            try:
+                read(spoilt(data, path, value))
+            except shim.PodmanError as error:
+                refused += 1
+                assert "malformed" in str(error)
+            except shim.ShimError:
+                pass  # two images of one beginning
+    assert refused
+
+
+def test_a_paused_container_runs():
+    """podman says that it does not, docker that it does: a script that stops what runs must stop it."""
+    state = {"Status": "paused", "Running": False, "Paused": True, "Pid": 7}
+    assert shim.docker_container(container(State=state), ALL)["State"] == {**state, "Running": True}
 
 
 @pytest.mark.parametrize("text", ["%", "bm90IGpzb24=", ""])
@@ -382,6 +463,16 @@ def test_a_child_gets_the_signals_and_its_end_is_the_shims(stand_in, tmp_path):
     assert docker("load").returncode == -signal.SIGKILL
 
 
+def test_an_interrupt_ends_it_without_a_trace(stand_in, tmp_path):
+    stand_in("podman", f"touch '{tmp_path}/up'; exec sleep 5")
+    with subprocess.Popen([sys.executable, "-I", SHIM, "info"], stderr=subprocess.PIPE) as process:
+        while not (tmp_path / "up").exists():
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == -signal.SIGINT
+        assert process.stderr is not None and process.stderr.read1() == b""
+
+
 def test_no_podman_is_told(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     for args in (["run", "img"], ["inspect", "x"], ["info"]):
@@ -413,6 +504,13 @@ def test_a_failing_podman_is_not_a_missing_object(stand_in, capfdbinary):
     for args in (["inspect", "x"], ["stop", "x"], ["wait", "x"], ["info"]):
         status, _, told = inside(capfdbinary, *args)
         assert status == 125 and b"cannot lock storage" in told, args
+
+
+def test_an_ancestor_by_manifest_digest_is_podmans_image(stand_in, tmp_path):
+    fake(stand_in, tmp_path, **{"images_--all": (0, json.dumps([IMAGE]))})
+    told = docker("ps", "-q", "--filter", f"ancestor={M1}").stdout.split(b"\0")[:-1]
+    assert told == [b"ps", b"-q", b"--filter", b"ancestor=" + CONFIG.encode()]
+    assert docker("ps", "--filter", f"ancestor=sha256:{'00' * 32}").stdout.endswith(b"=sha256:" + b"00" * 32 + b"\0")
 
 
 def test_nothing_of_the_streams_is_touched(stand_in):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -77,21 +78,64 @@ def test_empty_values_and_values_with_an_equals_sign() -> None:
     ("read", "there", "found"),
     [
         ((), (), ()),
-        (("/etc/x/a-b.service.d/1.conf",), (), ("/etc/x/a-b.service.d/1.conf",)),
-        ((), ("a-b.service.d/1.conf", "a-b.service.d/note.txt"), ("{root}/a-b.service.d/1.conf",)),
-        ((), ("a-.service.d/1.conf", "a.service.d/2.conf", "other.service.d/3.conf"), ("{root}/a-.service.d/1.conf",)),
-        (("/etc/x/a-b.service.d/1.conf",), ("a-b.service.d/1.conf",), ("/etc/x/a-b.service.d/1.conf",)),
+        (("/gone/a-b-c.service.d/1.conf",), (), ("/gone/a-b-c.service.d/1.conf",)),
+        ((), ("etc/a-b-c.service.d/1.conf", "etc/a-b-c.service.d/note.txt"), ("etc/a-b-c.service.d/1.conf",)),
+        ((), ("run/service.d/1.conf",), ("run/service.d/1.conf",)),
+        ((), ("etc/socket.d/1.conf", "etc/other.service.d/1.conf", "etc/a-b.service.d/1.conf"), ()),
+        (
+            (),
+            ("etc/a-.service.d/1.conf", "lib/a-b-.service.d/2.conf", "run/service.d/3.conf"),
+            ("etc/a-.service.d/1.conf", "lib/a-b-.service.d/2.conf", "run/service.d/3.conf"),
+        ),
+        # of one name, the folder that comes first has it
+        ((), ("lib/service.d/1.conf", "run/service.d/1.conf", "etc/service.d/1.conf"), ("etc/service.d/1.conf",)),
+        ((), ("run/a-b-c.service.d/1.conf", "lib/a-b-c.service.d/1.conf"), ("run/a-b-c.service.d/1.conf",)),
+        ((), ("etc/a-.service.d/1.conf", "run/a-b-c.service.d/1.conf"), ("etc/a-.service.d/1.conf",)),
+        ((), ("etc/a-.service.d/1.conf", "etc/a-b-.service.d/1.conf"), ("etc/a-b-.service.d/1.conf",)),
+        ((), ("etc/service.d/1.conf", "lib/a-.service.d/1.conf"), ("lib/a-.service.d/1.conf",)),
+        # what was read stays one, though another hides it from the next reload on
+        (
+            ("{root}/run/a-b-c.service.d/1.conf",),
+            ("run/a-b-c.service.d/1.conf", "etc/a-b-c.service.d/1.conf"),
+            ("etc/a-b-c.service.d/1.conf", "run/a-b-c.service.d/1.conf"),
+        ),
+        (
+            ("{root}/etc/a-b-c.service.d/1.conf",),
+            ("run/a-b-c.service.d/1.conf", "etc/a-b-c.service.d/1.conf"),
+            ("etc/a-b-c.service.d/1.conf",),
+        ),
     ],
 )
 def test_drop_ins_are_those_read_and_those_that_the_next_reload_reads(
     tmp_path: Path, read: tuple[str, ...], there: tuple[str, ...], found: tuple[str, ...]
 ) -> None:
     for name in there:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("[Service]\n")
-    state = _systemd.parse_show(shown(DropInPaths=" ".join(read)))
-    told = _systemd.drop_ins_of("a-b.service", state, [str(tmp_path)])
-    assert told == [path.format(root=tmp_path) for path in found]
+    state = _systemd.parse_show(shown(DropInPaths=" ".join(path.format(root=tmp_path) for path in read)))
+    told = _systemd.drop_ins_of("a-b-c.service", state, [f"{tmp_path}/{name}" for name in ("etc", "run", "lib")])
+    assert told == [path if path.startswith("/") else f"{tmp_path}/{path}" for path in found]
+
+
+def test_digests_of_texts(tmp_path: Path) -> None:
+    (tmp_path / "1.conf").write_bytes(b"")
+    (tmp_path / "masked.conf").symlink_to("/dev/null")
+    told = _systemd.text_digests([f"{tmp_path}/{name}" for name in ("1.conf", "masked.conf", "2.conf")])
+    assert list(told.values()) == [hashlib.sha256(b"").hexdigest()] * 2 + ["no such file"]
+
+
+def test_a_folder_of_drop_ins_that_is_a_link_is_named_as_systemd_names_it(tmp_path: Path) -> None:
+    (tmp_path / "usr/lib/service.d").mkdir(parents=True)
+    (tmp_path / "usr/lib/service.d/1.conf").write_text("[Service]\n")
+    (tmp_path / "lib").symlink_to("usr/lib")
+    state = _systemd.parse_show(shown(DropInPaths=f"{tmp_path}/usr/lib/service.d/1.conf"))
+    assert _systemd.drop_ins_of("a.service", state, [f"{tmp_path}/lib"]) == list(state.drop_in_paths)
+
+
+def test_the_folders_are_in_systemds_order() -> None:
+    places = [_systemd.UNIT_DIRS.index(path) for path in ("/etc/systemd/system", "/run/systemd/system")]
+    lib = [_systemd.UNIT_DIRS.index(path) for path in ("/usr/local/lib/systemd/system", "/usr/lib/systemd/system")]
+    assert [*places, *lib] == sorted([*places, *lib])
 
 
 @pytest.mark.parametrize("key", list(SHOWN))

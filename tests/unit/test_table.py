@@ -72,6 +72,9 @@ def test_cells() -> None:
     [
         ({"memory_mib": 1024}, "memory", "1.0 GiB"),
         ({"memory_mib": None}, "memory", "-"),
+        ({"cards_mib": 21914.2}, "memory", "512 MiB + 21.4 GiB on cards"),
+        ({"cards_mib": 0.0}, "memory", "512 MiB + 0 MiB on cards"),
+        ({"memory_fault": "nvidia-smi did not end"}, "notes", "nvidia-smi did not end"),
         ({"health": "HTTP 503"}, "health", "HTTP 503"),
         ({"health": None}, "health", "-"),
         ({"shape": {}}, "shape", "-"),

@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.dank.llm_fleet.plugins.module_utils import _truth
+from ansible_collections.dank.llm_fleet.plugins.module_utils import _proc, _truth, _truth_files
 from ansible_collections.dank.llm_fleet.plugins.module_utils._api import Api
 from ansible_collections.dank.llm_fleet.plugins.module_utils._build_id import build_id
 from ansible_collections.dank.llm_fleet.plugins.module_utils._era import Blueprint, Era
@@ -44,12 +46,17 @@ STATE = UnitState(
     exit_status="0",
     control_group="/system.slice/chat.service",
 )
+FILES = [
+    {"path": "/models/m.gguf", "role": "model", "sha256": "ab" * 6},
+    {"path": "/models/unproven.gguf", "role": "mmproj", "sha256": "cd" * 32},
+    {"path": "/models/other.gguf", "role": "lora", "sha256": None},
+]
 PROPS = {"model_path": "/models/m.gguf", "total_slots": 2, "default_generation_settings": {"n_ctx": 2048}}
 
 
 @pytest.fixture
 def era(blueprint: Callable[..., Blueprint]) -> Era:
-    plan = blueprint()
+    plan = blueprint(payload={"name": "smol", "files": FILES})
     return Era("e1", "/eras/e1", plan, {"state": "certified", "digest": plan.digest})
 
 
@@ -66,6 +73,7 @@ def healthy(era: Era) -> Observed:
         health="HTTP 200",
         props=PROPS,
         drop_ins=("/d/ours.conf",),
+        digests={"/models/m.gguf": "ab" * 32, "/models/other.gguf": "ff" * 32},
     )
 
 
@@ -89,6 +97,37 @@ def props_with(**changes: Any) -> Callable[[Observed], Observed]:
     return lambda seen: replace(seen, props={**seen.props, **changes})
 
 
+def declared_text(blueprint: Callable[..., Blueprint], **digests: str) -> Era:
+    plan = blueprint(drop_ins=["/d/ours.conf"], drop_in_digests={"/d/ours.conf": "a" * 64, **digests})
+    return Era("e1", "/eras/e1", plan, {"state": "certified", "digest": plan.digest})
+
+
+@pytest.mark.parametrize("found", ["b" * 64, "no such file", None])
+def test_the_text_of_a_declared_drop_in_is_the_one_that_was_proven(
+    blueprint: Callable[..., Blueprint], found: str | None
+) -> None:
+    era = declared_text(blueprint)
+    seen = replace(healthy(era), drop_in_digests={"/d/ours.conf": "a" * 64, "/d/other.conf": "c" * 64})
+    assert all(link.ok for link in chain(era, UNIT, UNIT_PATH, seen, ["/d/ours.conf"]))
+    broken = first_broken(
+        chain(
+            era,
+            UNIT,
+            UNIT_PATH,
+            replace(seen, drop_in_digests={"/d/ours.conf": found} if found else {}),
+            ["/d/ours.conf"],
+        )
+    )
+    assert broken is not None
+    assert (broken.name, broken.expected) == ("drop-in texts", {"/d/ours.conf": "a" * 64})
+    assert broken.found == {"/d/ours.conf": found or "no such file"}
+
+
+def test_an_era_of_before_knows_no_text_of_its_drop_ins(era: Era) -> None:
+    links = chain(era, UNIT, UNIT_PATH, healthy(era), ["/d/ours.conf"])
+    assert "drop-in texts" not in [link.name for link in links]
+
+
 BROKEN: list[tuple[str, Callable[[Observed], Observed], Any]] = [
     ("unit file", seen_with(unit_text=None), "no such file"),
     ("env file", seen_with(env_text="CTX_SIZE=1\n"), ["CTX_SIZE=1"]),
@@ -106,6 +145,9 @@ BROKEN: list[tuple[str, Callable[[Observed], Observed], Any]] = [
     ("environment", environ_with(LLM_FLEET_ERA="older"), None),
     ("environment", environ_with(CTX_SIZE="1024"), None),
     ("environment", environ_with(ALIAS=None), None),
+    ("environment from elsewhere", environ_with(LD_PRELOAD="/x.so", OMP_NUM_THREADS="1"), None),
+    ("environment from elsewhere", environ_with(GGML_CUDA_FORCE_MMQ="1"), ["GGML_CUDA_FORCE_MMQ"]),
+    ("environment from elsewhere", environ_with(LLM_FLEET_DRY_RUN="0"), ["LLM_FLEET_DRY_RUN"]),
     (
         "strangers on the port",
         seen_with(owners=((42, UNIT, "llama-server"), (77, "", "nc -l"))),
@@ -120,6 +162,7 @@ BROKEN: list[tuple[str, Callable[[Observed], Observed], Any]] = [
     ("main process listens", seen_with(owners=()), False),
     ("main process listens", seen_with(owners=((43, UNIT, "its child"),)), False),
     ("health", seen_with(health="HTTP 503 loading"), "HTTP 503 loading"),
+    ("payload digests", seen_with(digests={"/models/m.gguf": "abb" + "ab" * 30}), {"/models/m.gguf": "abbababababa"}),
     ("payload files", seen_with(strange_files=("/m.gguf is gone",)), ["/m.gguf is gone"]),
     ("served file", props_with(model_path="/models/other.gguf"), "/models/other.gguf"),
     ("served file", seen_with(props={}), "(not told)"),
@@ -169,6 +212,41 @@ def test_every_link_has_a_case(era: Era) -> None:
     assert {name for name, _change, _found in BROKEN} == {link.name for link in links_of(era, healthy(era))}
 
 
+def test_the_environment_may_have_what_was_declared(era: Era) -> None:
+    unit = era.blueprint.unit_text + "Environment=CUDA_CACHE_PATH=/var/cache\n"
+    plan = replace(era.blueprint, unit_text=unit)
+    change = environ_with(CUDA_CACHE_PATH="/var/cache", HSA_OVERRIDE_GFX_VERSION="12.0.1", LLM_FLEET_ENV_FILE="/e")
+    seen = replace(change(healthy(era)), unit_text=unit)
+    broken = first_broken(links_of(replace(era, blueprint=plan), seen))
+    assert broken is not None
+    assert (broken.name, broken.found) == ("environment from elsewhere", ["HSA_OVERRIDE_GFX_VERSION"])
+    seen = replace(seen, drop_in_keys=frozenset({"HSA_OVERRIDE_GFX_VERSION"}))
+    assert first_broken(links_of(replace(era, blueprint=plan), seen)) is None
+
+
+def test_the_keys_that_a_unit_sets(tmp_path: Path) -> None:
+    (tmp_path / "env").write_text("# no\nHSA_A=1\n LD_B = x\n")
+    text = f"""\
+[Service]
+Environment=A=1 "B=two words" 'C=x'
+Environment=
+#Environment=NO=1
+PassEnvironment=D E
+EnvironmentFile={tmp_path}/env
+EnvironmentFile=-{tmp_path}/none
+ExecStart=/usr/bin/env F=1
+"""
+    assert _truth.keys_set_by(text) - {"words", ""} == {"A", "B", "C", "D", "E", "HSA_A", "LD_B"}
+
+
+def test_the_keys_of_drop_ins_are_seen(
+    looked: Callable[..., Observed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gpu.conf").write_text("[Service]\nEnvironment=HSA_X=1\n")
+    monkeypatch.setattr(_truth, "drop_ins_of", lambda _unit, _state: [str(tmp_path / "gpu.conf"), "/none.conf"])
+    assert looked().drop_in_keys == {"HSA_X"}
+
+
 def test_the_environment_shows_what_differs(era: Era) -> None:
     broken = first_broken(links_of(era, environ_with(ALIAS=None, CTX_SIZE="1")(healthy(era))))
     assert broken is not None
@@ -215,10 +293,10 @@ def looked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, served: Served) -> C
     (tmp_path / "unit").write_text("u")
     (tmp_path / "env").write_text("e")
 
-    def look(pid: int = os.getpid()) -> Observed:
+    def look(pid: int = os.getpid(), files: Sequence[str] = ()) -> Observed:
         monkeypatch.setattr(_truth, "show", lambda _unit: replace(STATE, main_pid=pid))
         api = Api("127.0.0.1", served.port)
-        return _truth.observe(UNIT, str(tmp_path / "unit"), str(tmp_path / "env"), api)
+        return _truth.observe(UNIT, str(tmp_path / "unit"), str(tmp_path / "env"), api, files)
 
     return look
 
@@ -295,15 +373,15 @@ def test_launcher_fault(tmp_path: Path, content: str | None, mode: int, fault: s
 def test_a_payload_file_that_is_not_the_verified_one_is_told(tmp_path: Path) -> None:
     model, stamps = tmp_path / "m.gguf", str(tmp_path / "stamps")
     model.write_bytes(b"right")
-    assert _truth.unproven_files([str(model)], stamps) == ()  # never verified
+    assert _truth_files.unproven_files([str(model)], stamps) == ()  # never verified
     write_stamp(stamps, str(model), "a" * 64, Identity.of(model.stat()))
     model.chmod(0o600)
-    assert _truth.unproven_files([str(model), str(tmp_path / "gone")], stamps) == ()
+    assert _truth_files.unproven_files([str(model), str(tmp_path / "gone")], stamps) == ()
     before = model.stat()
     (tmp_path / "new").write_bytes(b"wrong")
     os.utime(tmp_path / "new", ns=(before.st_atime_ns, before.st_mtime_ns))
     (tmp_path / "new").rename(model)
-    assert _truth.unproven_files([str(model)], stamps) == (f"{model} is not the file that was verified",)
+    assert _truth_files.unproven_files([str(model)], stamps) == (f"{model} is not the file that was verified",)
 
 
 def test_a_device_with_another_number_after_a_boot_is_no_other_file(tmp_path: Path) -> None:
@@ -312,10 +390,10 @@ def test_a_device_with_another_number_after_a_boot_is_no_other_file(tmp_path: Pa
     now = Identity.of(model.stat())
     moved = replace(now, device=now.device + 1)
     write_stamp(stamps, str(model), "a" * 64, moved)
-    assert _truth.unproven_files([str(model)], stamps) == ()
+    assert _truth_files.unproven_files([str(model)], stamps) == ()
     for other in ({"ctime_ns": 1}, {"inode": 1}, {"bytes": 1}, {"mtime_ns": 1}):
         write_stamp(stamps, str(model), "a" * 64, replace(moved, **other))
-        assert _truth.unproven_files([str(model)], stamps) != (), other
+        assert _truth_files.unproven_files([str(model)], stamps) != (), other
 
 
 def test_without_a_main_process_nobody_is_asked(looked: Callable[[int], Observed], served: Served) -> None:
@@ -372,11 +450,94 @@ def test_files_that_the_process_has_not_read(tmp_path: Path) -> None:
     os.utime(old, (100, 100))
     os.utime(new, (300, 300))
     os.utime(mapped, (100, 100))
-    assert _truth.strange_files([old, new, away, mapped], {mapped}, 200) == (
+    assert _truth_files.strange_files([old, new, away, mapped], {mapped}, 200) == (
         f"{new} was changed since",
         f"{away} is gone",
         f"{mapped} was replaced since",
     )
+
+
+def swap(one: Path, other: Path) -> None:
+    """Two files change their names."""
+    one.rename(one.with_suffix(".aside"))
+    other.rename(one)
+    one.with_suffix(".aside").rename(other)
+
+
+@pytest.mark.parametrize("name", ["wrong.gguf", "wrong.bin", "elsewhere/wrong.gguf"])
+@pytest.mark.parametrize("keep", ["mapped", "open"])
+def test_what_a_process_holds_is_known_by_its_inode_and_not_by_its_name(tmp_path: Path, name: str, keep: str) -> None:
+    model, drafter, wrong = tmp_path / "m.gguf", tmp_path / "d.gguf", tmp_path / name
+    wrong.parent.mkdir(exist_ok=True)
+    for path in (model, drafter, wrong):
+        path.write_bytes(path.name.encode() * 1000)
+
+    def told() -> tuple[frozenset[str], tuple[str, ...]]:
+        return _truth_files.held_otherwise(
+            _proc.held_files(os.getpid()), [str(model), str(drafter), str(tmp_path / "gone")]
+        )
+
+    def hold(stack: ExitStack) -> None:
+        handle = stack.enter_context(model.open("rb"))
+        if keep == "mapped":
+            stack.enter_context(mmap.mmap(handle.fileno(), 0, prot=mmap.PROT_READ))
+
+    assert told() == (frozenset(), ())
+    with ExitStack() as stack:
+        hold(stack)
+        os.link(model, tmp_path / "second-name.gguf")
+        assert told() == (frozenset(), ())
+        (tmp_path / "second-name.gguf").rename(model)  # the same file: nothing happens
+        swap(model, wrong)
+        assert told() == (frozenset(), (f"{wrong} is in use, and is none of the era's files",))
+        swap(model, wrong)
+        assert told() == (frozenset(), ())
+    swap(model, wrong)
+    with ExitStack() as stack:
+        hold(stack)
+        assert told() == (frozenset(), ())  # whether it is the verified one its stamp tells
+        swap(model, wrong)  # as if nothing had been
+        assert told() == (frozenset(), (f"{wrong} is in use, and is none of the era's files",))
+
+
+def test_a_held_file_that_lost_its_name_and_got_it_back(tmp_path: Path) -> None:
+    model, aside = tmp_path / "m.gguf", tmp_path / "m.gguf.replaced-aa"
+    model.write_bytes(b"old")
+    with model.open("rb") as handle, mmap.mmap(handle.fileno(), 0, prot=mmap.PROT_READ):
+        os.link(model, aside)
+        (tmp_path / "new").write_bytes(b"new")
+        (tmp_path / "new").rename(model)
+        files = _proc.held_files(os.getpid())
+        assert _truth_files.held_otherwise(files, [str(model)]) == (frozenset({str(model)}), ())
+        aside.rename(model)
+        assert _truth_files.held_otherwise(_proc.held_files(os.getpid()), [str(model)]) == (frozenset(), ())
+
+
+def test_a_file_that_may_not_be_read_is_known_by_its_stat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tmp_path / "m.gguf"
+    model.write_bytes(b"x")
+
+    def denied(_path: str) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(_proc, "mapped_as", denied)
+    state = model.stat()
+    ours = _proc.HeldFile(str(model), state.st_dev, state.st_ino, True)
+    assert _truth_files.held_otherwise([ours], [str(model)]) == (frozenset(), ())
+    assert _truth_files.held_otherwise([replace(ours, inode=1)], [str(model)]) == (frozenset({str(model)}), ())
+
+
+def test_what_the_main_process_holds_is_looked_at(
+    looked: Callable[..., Observed], tmp_path: Path, served: Served
+) -> None:
+    model = tmp_path / "m.gguf"
+    model.write_bytes(b"x")
+    os.utime(model, (100, 100))
+    assert looked(files=[str(model)]).strange_files == ()
+    with (tmp_path / "n.gguf").open("wb"):
+        assert looked(files=[str(model)]).strange_files == (
+            f"{tmp_path}/n.gguf is in use, and is none of the era's files",
+        )
 
 
 def test_the_payload_files_that_an_era_loads() -> None:
@@ -387,5 +548,8 @@ def test_the_payload_files_that_an_era_loads() -> None:
         {"path": "/m/unused.gguf", "role": "lora"},
     ]
     env = {"MODEL_FILE": files[0]["path"], "MMPROJ_FILE": files[2]["path"], "LORA_FILE": ""}
-    told = _truth.payload_paths({"env": env, "payload": {"files": files}})
+    told = _truth_files.payload_paths({"env": env, "payload": {"files": files}})
     assert told == [file["path"] for file in files[:3]]
+    env |= {"SPEC_DRAFT_MODEL": "/d/d-00001-of-00002.gguf", "LORA_FILE": "/l/a.gguf", "ALIAS": "m.gguf"}
+    told = _truth_files.payload_paths({"env": env, "payload": {"files": files}})
+    assert told[3:] == ["/d/d-00001-of-00002.gguf", "/d/d-00002-of-00002.gguf", "/l/a.gguf"]

@@ -7,13 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from ansible_collections.dank.llm_fleet.plugins.module_utils._blueprint import Declared, Paths, unit_spec
 from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import FleetError
+from ansible_collections.dank.llm_fleet.plugins.module_utils._r9v_unit import render as render_r9v
 from ansible_collections.dank.llm_fleet.plugins.module_utils._run import run
 from ansible_collections.dank.llm_fleet.plugins.module_utils._systemd import verify_unit
 from ansible_collections.dank.llm_fleet.plugins.module_utils._unit import UnitSpec, render
+from hypothesis import given
+from hypothesis import strategies as st
 
 SPEC = UnitSpec("frank-zealot", "llm", "/opt/llm-fleet/launchers/ab/serve-llamacpp", "/etc/llm-fleet/frank-zealot.env")
 
@@ -30,8 +36,8 @@ def test_every_line_but_those_that_close_it() -> None:
         "Description=LLM endpoint frank-zealot",
         "Wants=network-online.target",
         "After=network-online.target",
-        "StartLimitIntervalSec=600",
-        "StartLimitBurst=10",
+        "StartLimitIntervalSec=1330",
+        "StartLimitBurst=5",
         "Type=exec",
         "User=llm",
         "EnvironmentFile=/etc/llm-fleet/frank-zealot.env",
@@ -46,6 +52,53 @@ def test_every_line_but_those_that_close_it() -> None:
         "LimitMEMLOCK=infinity",
         "WantedBy=multi-user.target",
     ]
+
+
+def starts_until_it_is_given_up(text: str, lives_s: float) -> int | None:
+    """How often systemd starts a unit that ends ``lives_s`` seconds after each start (ratelimit.c); None: for ever."""
+    said = dict(line.split("=", 1) for line in text.splitlines() if line.startswith(("StartLimit", "RestartSec")))
+    window, burst, pause = (int(said[key]) for key in ("StartLimitIntervalSec", "StartLimitBurst", "RestartSec"))
+    began, count, now = 0.0, 0, 0.0
+    for start in range(1, 1000):
+        if now - began > window:
+            began, count = now, 0
+        if count >= burst:
+            return start - 1
+        count += 1
+        now += lives_s + pause
+    return None
+
+
+@given(
+    deadline_s=st.integers(1, 7200),
+    restart_sec=st.integers(0, 600),
+    timeout_stop_s=st.integers(1, 1800),
+    part=st.floats(0, 1),
+)
+def test_what_never_loads_is_given_up_however_long_it_takes_to_die(
+    deadline_s: int, restart_sec: int, timeout_stop_s: int, part: float
+) -> None:
+    spec = replace(SPEC, timeout_start_s=deadline_s, restart_sec=restart_sec, timeout_stop_s=timeout_stop_s)
+    assert starts_until_it_is_given_up(render(spec, "d"), part * (deadline_s + timeout_stop_s)) == 5
+
+
+def shipped() -> list[dict[str, Any]]:
+    """Every endpoint of inventories/production, whatever its host."""
+    files = sorted(Path(__file__).parents[2].glob("inventories/production/**/*.yml"))
+    told = [yaml.safe_load(path.read_text(encoding="utf-8")) or {} for path in files]
+    found = [{"name": name, **entry} for each in told for name, entry in (each.get("llm_endpoints") or {}).items()]
+    assert len(found) >= 3
+    return found
+
+
+@pytest.mark.parametrize("entry", shipped(), ids=lambda entry: str(entry["name"]))
+def test_no_endpoint_of_the_shipped_inventory_can_loop_for_ever(entry: dict[str, Any]) -> None:
+    given_ = {"env": {}, "payload": {}, **entry, "cards": []}
+    spec = unit_spec(Declared.from_entry(given_, "#!/bin/sh\n"), Paths(entry["name"]))
+    for make in (render, render_r9v):
+        text = make(spec, "d")
+        assert starts_until_it_is_given_up(text, spec.timeout_start_s + spec.timeout_stop_s) == 5
+        assert starts_until_it_is_given_up(text, 1) == 5
 
 
 def test_what_a_vendors_driver_needs_is_opened_and_nothing_else() -> None:

@@ -15,6 +15,8 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._errors import Flee
 from ansible_collections.dank.llm_fleet.plugins.module_utils._verify import (
     Digest,
     Identity,
+    Split,
+    Stamp,
     all_stamps,
     hash_file,
     head_fault,
@@ -142,6 +144,12 @@ def test_ctime_betrays_a_change_of_same_size_and_mtime(tmp_path: Path) -> None:
 def test_a_damaged_stamp_is_no_stamp(tmp_path: Path, text: bytes) -> None:
     Path(stamp_path(str(tmp_path), "/p")).write_bytes(text)
     assert read_stamp(str(tmp_path), "/p") is None
+
+
+@pytest.mark.parametrize("split", [None, Split(0, 1, None, 0), Split(5, 6, 900, 150)])
+def test_a_stamp_remembers_the_header(tmp_path: Path, split: Split | None) -> None:
+    write_stamp(str(tmp_path), "/p", FULL, Identity(1, 2, 3, 4, 5), 6.0, "chat", split)
+    assert read_stamp(str(tmp_path), "/p") == Stamp("/p", FULL, Identity(1, 2, 3, 4, 5), 6.0, "chat", split)
 
 
 def test_a_stamp_speaks_for_its_own_path_only(tmp_path: Path) -> None:

@@ -57,6 +57,16 @@ def test_wrong_sha256_touches_no_service(fleet, unharmed):
     assert fleet.play("playbooks/verify.yml").rc == 0
 
 
+def test_a_build_that_fails_leaves_the_runtime_that_serves(fleet, unharmed):
+    runtimes = fleet.variables()["llm_runtimes"]
+    runtimes["cpu"]["cmake"]["CMAKE_CXX_FLAGS"] = "--no-such-flag"
+    before = fleet.snapshot()
+    played = fleet.play("site.yml", llm_runtimes=runtimes)
+    assert played.rc != 0 and played.recap["failed"] == 1, played.text
+    assert "--no-such-flag" in played.error, played.text
+    assert fleet.snapshot() == before
+
+
 def test_unknown_env_key_is_refused_before_the_host_is_touched(fleet, unharmed):
     played = fleet.play("site.yml", llm_endpoints=changed(fleet, KV_CACHE_TYPE="q8_0"))
     assert played.rc != 0
@@ -209,7 +219,8 @@ def test_a_deploy_killed_midway_says_so_and_is_run_again(fleet):
 
 
 def test_kill_9_comes_back_and_verify_tells(fleet):
-    assert fleet.play("site.yml").rc == 0
+    played = fleet.play("site.yml")
+    assert played.rc == 0, played.text
     before = fleet.start()
     fleet.run(f"kill -9 {before['MainPID']}")
     deadline = time.monotonic() + 60

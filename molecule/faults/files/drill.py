@@ -114,7 +114,7 @@ def chat() -> str:
 
 def served() -> dict[str, Any]:
     """Whether the endpoint is whole, what it answers, and in which era."""
-    truth = module(endpoint_truth.main, {"name": NAME})
+    truth = module(endpoint_truth.main, {"name": NAME, "settle_s": 0})
     era = os.path.basename(os.readlink(f"{Paths(NAME).store}/current"))
     return {"truth": truth.get("msg", "whole"), "answer": chat(), "era": era, "seconds": truth["seconds"]}
 

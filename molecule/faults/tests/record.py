@@ -22,7 +22,7 @@ def caught_by(fault: dict[str, Any]) -> str:
     """The gate or link in words, as the docs have it."""
     if "link" in fault:
         return f"truth: {fault['link']}"
-    return f"gate {fault['gate']}" if fault.get("gate") else str(fault["by"])
+    return f"gate {fault['gate']}"
 
 
 @dataclass

@@ -21,7 +21,7 @@ from ansible_collections.dank.llm_fleet.plugins.module_utils._gguf import Gguf, 
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger import Ledger, predict
 from ansible_collections.dank.llm_fleet.plugins.module_utils._ledger_shape import MIB, Shape
 from cases import Case
-from fleet import ROOT, Fleet
+from fleet import CACHE, ROOT, Fleet
 from tinymodels import MODELS, build
 
 RUNTIME = "/opt/llm-fleet/runtimes/cpu/bin"
@@ -33,7 +33,7 @@ RUNNER = Path(__file__).with_name("boot_on_host.py")
 
 def sources() -> Path:
     """The cache that every test host has as /var/cache/llm-fleet/sources."""
-    return Path(os.environ.get("LLM_FLEET_CACHE", os.path.expanduser("~/.cache/llm-fleet"))) / "sources"
+    return CACHE / "sources"
 
 
 def on_host(model: str) -> str:

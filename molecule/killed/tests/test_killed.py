@@ -217,7 +217,6 @@ def library(fleet):
         "replaces": REPLACES,
     }
     entry["payload"] = {**variables["llm_payloads"]["toy"], "name": "toy"}
-    config = os.environ.get("LLM_FLEET_CACHE", os.path.expanduser("~/.cache/llm-fleet")) + "/testhosts/ssh_config"
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "declared.json").write_text(json.dumps(entry))
         fleet.run(f"mkdir -p {base}")
@@ -235,8 +234,7 @@ def library(fleet):
         ]
         tar += ["-C", str(ROOT / "roles" / "endpoint" / "files"), "serve-llamacpp"]
         packed = subprocess.run(tar, capture_output=True, check=True).stdout
-        unpack = ["ssh", "-F", config, fleet.host, f"tar -x -C {base}"]
-        subprocess.run(unpack, input=packed, check=True)
+        subprocess.run([*fleet.ssh(), f"tar -x -C {base}"], input=packed, check=True)
     yield base
     with contextlib.suppress(AssertionError):
         fleet.run(f"rm -r {LIBRARY}")

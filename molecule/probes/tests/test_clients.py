@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
 import subprocess
 import time
@@ -15,6 +14,7 @@ import time
 import openai
 import pytest
 import yaml
+from fleet import SSH_CONFIG
 
 
 @contextlib.contextmanager
@@ -23,8 +23,7 @@ def tunnel(host, port):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         here = free.getsockname()[1]
-    cache = os.environ.get("LLM_FLEET_CACHE", os.path.expanduser("~/.cache/llm-fleet"))
-    command = ["ssh", "-F", f"{cache}/testhosts/ssh_config", "-N", "-L", f"127.0.0.1:{here}:127.0.0.1:{port}", host]
+    command = ["ssh", "-F", str(SSH_CONFIG), "-N", "-L", f"127.0.0.1:{here}:127.0.0.1:{port}", host]
     with subprocess.Popen(command) as process:
         try:
             end = time.monotonic() + 20

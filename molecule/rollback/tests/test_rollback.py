@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 PORT = 8090
 
@@ -78,9 +79,24 @@ def test_a_rung_that_cannot_serve_leaves_the_endpoint_as_it_was(fleet):
     assert env(fleet) == before and slots(fleet) == 1
 
 
+def lines_of(text):
+    """The env lines that a diff takes out and puts in."""
+    return {line.strip() for line in text.splitlines() if re.match(r"\s*[-+][A-Z_]+=", line)}
+
+
+def test_check_mode_of_unpin_and_of_an_era_tells_what_a_run_would_do(fleet):
+    before, start = fleet.snapshot(), fleet.start()
+    for asked in ({"unpin": True}, {"era": "previous"}):
+        played = roll(fleet, "--check", "--diff", **asked)
+        assert played.rc == 0 and played.recap["changed"] >= 1, played.text
+        assert lines_of(played.text) == {"-PARALLEL=1", "+PARALLEL=2"}, played.text
+    assert fleet.snapshot() == before and fleet.start() == start
+
+
 def test_unpin_returns_to_the_inventory(fleet):
     played = roll(fleet, unpin=True)
     assert played.rc == 0, played.text
+    assert lines_of(played.text) == {"-PARALLEL=1", "+PARALLEL=2"}, played.text
     assert slots(fleet) == 2
     assert fleet.run(f"test ! -e /var/lib/llm-fleet/{fleet.endpoint}/pin.json && echo gone").strip() == "gone"
     assert fleet.play("site.yml").recap["changed"] == 0
