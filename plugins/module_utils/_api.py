@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -242,7 +243,13 @@ def api_of(env: dict[str, str], *, key_needed: bool = True) -> Api:
     if env.get("API_KEY_FILE"):
         data = read_optional(env["API_KEY_FILE"])
         if data and data.strip():
-            key = data.split()[0].decode()
+            key = data.split()[0].decode("latin-1")
+            if not re.fullmatch(r"[\x21-\x7e]+", key):
+                raise FleetError(
+                    f"API_KEY_FILE {env['API_KEY_FILE']}",
+                    expected="one word of printable ASCII",
+                    found="other characters",
+                )
         elif key_needed:
             raise FleetError(f"API_KEY_FILE {env['API_KEY_FILE']}", expected="a file with a key", found="none")
     return Api("127.0.0.1" if address in ("0.0.0.0", "::", "") else address, _envspec.port_of(env), key)

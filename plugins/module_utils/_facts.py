@@ -12,7 +12,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -169,15 +169,14 @@ def _era_samples(era: Era, paths: Paths, now: float) -> list[Sample]:
 def _read(paths: Paths, cards: Sequence[Mapping[str, Any]], now: float) -> tuple[list[Sample], list[str]]:
     """All samples, and a line for each part that could not be read: the others are told all the same."""
     samples, faults = [], []
-    parts: Iterable[Any] = [
-        lambda: card_samples(cards),
-        *(lambda name=name: endpoint_samples(replace(paths, endpoint=name), now) for name in endpoints_of(paths.state)),
-    ]
-    for part in parts:
+    parts: dict[str, Any] = {"cards": lambda: card_samples(cards)}
+    for name in endpoints_of(paths.state):
+        parts[f"endpoint {name}"] = lambda name=name: endpoint_samples(replace(paths, endpoint=name), now)
+    for what, part in parts.items():
         try:
             samples += part()
-        except FleetError as exc:
-            faults.append(exc.message)
+        except (FleetError, OSError) as exc:  # the latter of an era that was pruned meanwhile
+            faults.append(exc.message if isinstance(exc, FleetError) else f"{what}: {exc}")
     samples += [
         Sample("llm_fleet_facts_timestamp_seconds", round(now), {}),
         Sample("llm_fleet_facts_errors", len(faults), {}),

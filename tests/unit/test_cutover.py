@@ -98,6 +98,15 @@ def test_a_key_file_without_a_key(tmp_path: Path, content: str | None) -> None:
     assert not _cutover.api_of({"LISTEN_PORT": "1", "API_KEY_FILE": str(key)}, key_needed=False).has_key
 
 
+@pytest.mark.parametrize("data", [b"\xff\xfe\x00", "schl\u00fcssel".encode(), b"a\x00b"])
+def test_a_key_that_no_header_can_carry_is_refused_without_being_shown(tmp_path: Path, data: bytes) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(data)
+    with pytest.raises(FleetError, match=r"expected one word of printable ASCII; found other characters") as caught:
+        _cutover.api_of({"LISTEN_PORT": "1", "API_KEY_FILE": str(key)})
+    assert "schl" not in caught.value.message
+
+
 def test_a_free_port_and_ones_own_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port = sock.getsockname()[1]

@@ -328,5 +328,27 @@ def test_a_part_that_cannot_be_read_is_counted_and_the_rest_is_told(
     assert exposed(written) == {"llm_fleet_facts_errors", "llm_fleet_facts_timestamp_seconds"}
 
 
+def test_a_file_that_cannot_be_opened_costs_its_endpoint_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An era may be pruned between two looks; that must not take the cards' figures away."""
+
+    def gone(paths: Paths, _now: float) -> list[_series.Sample]:
+        if paths.endpoint == "a":
+            raise FileNotFoundError(2, "No such file or directory", "/eras/x/env")
+        return [_series.Sample("llm_fleet_endpoint_true", 1, {"endpoint": paths.endpoint})]
+
+    monkeypatch.setattr(_facts, "endpoint_samples", gone)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "last-run.json").write_text("{}")
+    (tmp_path / "cards.json").write_text("[]")
+    out = tmp_path / "m" / "facts.prom"
+    argv = ["--cards", str(tmp_path / "cards.json"), "--metrics", str(out), "--state", str(tmp_path)]
+    assert _facts.main(argv) == 1
+    assert 'llm_fleet_endpoint_true{endpoint="b"} 1' in out.read_text() and "errors 1\n" in out.read_text()
+    assert "endpoint a: " in capsys.readouterr().err
+
+
 def test_series_that_say_when_are_in_seconds() -> None:
     assert all(name.endswith("_seconds") for name, (_kind, says) in _series.FAMILIES.items() if says.startswith("When"))
