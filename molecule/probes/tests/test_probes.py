@@ -91,6 +91,21 @@ def test_an_unchanged_endpoint_is_asked_little(whole):
     assert sum(verdict["seconds"] for verdict in told.values()) < 5
 
 
+def test_what_is_declared_anew_is_proven_on_the_running_server(whole):
+    """A change of probes alone: nothing restarts; what does not hold is red and not kept."""
+    endpoints, start = whole.variables()["llm_endpoints"], whole.start()
+    custom = endpoints[whole.endpoint]["probes"]["custom"][0]
+    for expect, rc in (("usage.completion_tokens < `0`", 2), ("usage.completion_tokens < `63`", 0)):
+        custom["expect"][1] = expect
+        played = whole.play("site.yml", llm_endpoints=endpoints)
+        assert played.rc == rc and whole.start() == start, played.text
+        assert "custom:capital" in played.error, played.text
+    assert played.recap["changed"] == 1
+    assert whole.play("site.yml", llm_endpoints=endpoints).recap["changed"] == 0
+    assert whole.play("site.yml").recap["changed"] == 1 and whole.start() == start
+    assert whole.play("site.yml").recap["changed"] == 0
+
+
 BREAKS = {
     "no --metrics": (lambda a: without(a, "--metrics"), {"metrics": "/metrics is off: HTTP 501"}),
     "no projector": (
