@@ -333,14 +333,17 @@ def _alone(declared: Declared, paths: Paths) -> Iterator[Held]:
     purpose = f"deploy of endpoint {declared.name}"
     with contextlib.ExitStack() as stack:
         held = {}
-        for name in sorted({declared.name, *declared.rivals}):
-            store = EraStore(replace(paths, endpoint=name).store)
-            make_dirs(store.folder)
-            held[name] = stack.enter_context(file_lock(store.lock_path, wait_s=_LOCK_WAIT_S, purpose=purpose))
-        for name in held:
-            EraStore(replace(paths, endpoint=name).store).sweep()
-        for path in (paths.env_file, paths.unit_file, paths.launcher(declared.launcher, declared.engine)):
-            sweep(path)
+        try:
+            for name in sorted({declared.name, *declared.rivals}):
+                store = EraStore(replace(paths, endpoint=name).store)
+                make_dirs(store.folder)
+                held[name] = stack.enter_context(file_lock(store.lock_path, wait_s=_LOCK_WAIT_S, purpose=purpose))
+            for name in held:
+                EraStore(replace(paths, endpoint=name).store).sweep()
+            for path in (paths.env_file, paths.unit_file, paths.launcher(declared.launcher, declared.engine)):
+                sweep(path)
+        except OSError as exc:  # a full disk takes not even the lock's holder
+            raise FleetError(f"{purpose}: its lock cannot be had: {exc}", gate="stage") from exc
         yield replace(held[declared.name], waited=any(one.waited for one in held.values()))
 
 

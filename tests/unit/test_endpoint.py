@@ -932,6 +932,25 @@ def test_staging_that_fails_leaves_its_record(host: Host, monkeypatch: pytest.Mo
     assert host.done == ["gate port"] and host.serves == "one"
 
 
+@pytest.mark.parametrize("red", [None, "port is taken"])
+def test_a_lock_that_a_full_disk_does_not_take_hides_no_fault(
+    host: Host, monkeypatch: pytest.MonkeyPatch, red: str | None
+) -> None:
+    host.run()
+    host.tag = "two"
+    if red is not None:
+        host.faults["gate port"] = FleetError(red, gate="port")
+
+    def full(*_args: Any, **_kw: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(_endpoint, "file_lock", full)
+    with pytest.raises(FleetError, match=red or "No space left on device") as caught:
+        host.run()
+    assert caught.value.facts["gate"] == ("stage" if red is None else "port")
+    assert host.done == ["gate port"] and host.serves == "one"
+
+
 def test_a_record_that_cannot_be_written_hides_no_fault(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     host.run()
     host.tag = "two"

@@ -60,11 +60,12 @@ def test_wrong_sha256_touches_no_service(fleet, unharmed):
 def test_a_build_that_fails_leaves_the_runtime_that_serves(fleet, unharmed):
     runtimes = fleet.variables()["llm_runtimes"]
     runtimes["cpu"]["cmake"]["CMAKE_CXX_FLAGS"] = "--no-such-flag"
-    before = fleet.snapshot()
+    built = "cd /opt/llm-fleet/runtimes && readlink cpu && find cpu/ -type f -exec sha256sum {} + | sort"
+    before = fleet.run(built)
     played = fleet.play("site.yml", llm_runtimes=runtimes)
     assert played.rc != 0 and played.recap["failed"] == 1, played.text
     assert "--no-such-flag" in played.error, played.text
-    assert fleet.snapshot() == before
+    assert fleet.run(built) == before
 
 
 def test_unknown_env_key_is_refused_before_the_host_is_touched(fleet, unharmed):
