@@ -93,7 +93,9 @@ class Incoming:
         """Open the partial file and begin to hash what is there of it."""
         self.fd, self.journal = self.partial.open(self.file.bytes, self.file.digest.hex, self.tuning.segment)
         self._is_open = True
-        self._resumed_at = self._best = self.journal.bytes
+        self._resumed_at = self.journal.bytes
+        # A new beginning is no progress: a source that breaks off at the same place each time must come to its end.
+        self._best = max(self._best, self.journal.bytes)
         self.hasher = Hasher(
             self.fd, self.file.bytes, self.journal.frontier, self._on_hashed, max_lag=self.tuning.window
         )
@@ -240,6 +242,7 @@ class Incoming:
         self._restarts = self._troubles = 0
         if self._single_source or not all(self.journal.sources.values()):
             self.start_over()
+        self._best = 0 if self._starts_over else self.journal.bytes
         if self.source >= len(self.sources):
             self.fault = self.exhausted()
             self.stop()

@@ -12,8 +12,11 @@ short_description: Fetch and verify the files that an LLM endpoint loads
 description:
   - Brings each declared file (model, projector, adapter, drafter, shards) to the host, byte for byte as declared.
   - A file gets its final name only after its length and its sha256 are proven and its bytes are on the disk. An old
-    file stays in place until the new one is proven, and is then kept aside as C(<name>.replaced-<digest>), the latest
-    only; when the inventory goes back to that digest, it is the first source.
+    file stays in place until the new one is proven, and is then kept aside as C(<name>.replaced-<digest>); when the
+    inventory goes back to that digest, it is the first source. Of several, the latest stays and each whose digest an
+    era on the host names.
+  - The headers of GGUF files are held against their names and each other before a file gets its final name or its
+    stamp, and in every later run. A shard that belongs to no declared set, or to another one, fails the task.
   - Files that are there already are hashed once. A stamp then binds the digest to device, inode, length and times; a
     file that its stamp still fits is not read again.
   - Several files, and several ranges of a large one, are fetched at once; the digest is computed meanwhile. All files
@@ -143,15 +146,15 @@ options:
   state:
     description:
       - V(present) has the files there and verified.
-      - V(verified) reads them, as O(verify) says, and changes nothing; files that are not the declared ones are told
-        together, and fail the task.
+      - V(verified) reads them, as O(verify) says, and changes nothing; files that are not the declared ones, cannot be
+        read or have something in their way are told together, and fail the task.
       - V(absent) removes them, with what is half fetched or was kept aside of them. Refused while an era of any
-        endpoint on the host names one of them.
+        endpoint on the host names one of them, or the digest of one that was kept aside.
     type: str
     choices: [present, verified, absent]
     default: present
   state_dir:
-    description: Where the eras of the host's endpoints lie; O(state=absent) looks there.
+    description: Where the eras of the host's endpoints lie. What they name is neither removed nor swept.
     type: path
     default: /var/lib/llm-fleet
 """

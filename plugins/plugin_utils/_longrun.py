@@ -109,6 +109,10 @@ def file_line(host: str, file: Mapping[str, Any]) -> str:
     return f"[{host}]   {file.get('name', '')}: {', '.join(parts)}"
 
 
+def _phases(state: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+    return [(file.get("name"), file.get("phase")) for file in state.get("files") or ()]
+
+
 def controller() -> str:
     """``user@host`` of this machine, for those who meet a lock that this run holds."""
     try:
@@ -121,7 +125,7 @@ def controller() -> str:
 class Lines:
     """Decides which states become lines: each new step at once, else what moved, at most every five seconds.
 
-    Below the line of the whole stand those of the files in work, where there are several.
+    Below the line of the whole stand those of the files in work; a payload's only file gives the whole its phase.
     """
 
     def __init__(self, host: str, title: str, *, quiet: bool = False) -> None:
@@ -137,7 +141,7 @@ class Lines:
         same_step = state.get("step") == self._shown.get("step") and state.get("text") == self._shown.get("text")
         if same_step and now - self._shown_at < _SHOW_EVERY_S:
             return None
-        if same_step and state.get("done") == self._shown.get("done"):
+        if same_step and state.get("done") == self._shown.get("done") and _phases(state) == _phases(self._shown):
             return None
         done = int(state.get("done") or 0)
         rate = None
@@ -145,9 +149,12 @@ class Lines:
             rate = (done - self._sample[1]) / (now - self._sample[0])
         self._sample = (now, done)
         self._shown, self._shown_at = dict(state), now
-        files = state.get("files") or ()
-        below = files if len(files) > 1 or any(file.get("note") for file in files) else ()
+        files = list(state.get("files") or ())
+        alone = len(files) == 1 and files[0].get("name") == state.get("text") and not files[0].get("note")
+        if alone and files[0].get("phase"):
+            state = {**state, "step": files[0]["phase"]}
         line = progress_line(self.host, self.title, state, state.get("rate") or rate)
+        below = () if alone else files
         return "\n".join([line, *(file_line(self.host, file) for file in below)])
 
 

@@ -276,6 +276,14 @@ def test_a_source_that_brings_nothing_more_is_given_up(place: Place, server: Fil
     assert place.bytes == BODY
 
 
+def test_a_source_that_breaks_off_at_the_same_place_each_time_is_given_up(place: Place, server: FileServer) -> None:
+    """Without a validator each try begins anew: what it brings again is no progress."""
+    server.etag, server.cut_at = None, 2 * BLOCK
+    result = place.fetch(entry([server.url("trickle"), server.url("good")]), tuning=replace(FAST, segment=64 * BLOCK))
+    assert [note["url"] for note in result["failures"]] == [server.url("trickle")] * (FAST.attempts + 1)
+    assert place.bytes == BODY
+
+
 # --- another file ----------------------------------------------------------------------------------------------------
 
 

@@ -130,10 +130,24 @@ def test_files_in_work_stand_below_the_whole() -> None:
         "[h]   b: downloading 0.0/1.0 G",
     ]
     assert "100 MB/s" in told.splitlines()[0] and "about 20s left" in told.splitlines()[0]
-    alone = Lines("h", "payload p").feed({**state, "files": files[:1]}, 0)
-    assert alone is not None and "\n" not in alone
+    last = Lines("h", "payload p").feed({**state, "text": "1 of 2 files", "files": files[:1]}, 0)
+    assert last is not None and last.splitlines()[1].startswith("[h]   a: downloading")
     waiting = Lines("h", "payload p").feed({**state, "files": [{**files[0], "note": "again in 5 s"}]}, 0)
     assert waiting is not None and "again in 5 s" in waiting
+
+
+def test_the_only_file_gives_the_whole_its_phase() -> None:
+    lines = Lines("h", "payload p")
+
+    def at(now: float, phase: str, done: int) -> str | None:
+        file = {"name": "a", "done": done, "total": 9, "phase": phase, "note": ""}
+        whole = {"step": "fetching", "text": "a", "done": done, "total": 9, "unit": "B", "elapsed_s": now}
+        return lines.feed({**whole, "files": [file]}, now)
+
+    told = [at(0, "connecting", 0), at(6, "downloading", 4), at(12, "downloading", 9), at(18, "hashing", 9)]
+    assert [line and line.split()[3] for line in told] == ["connecting", "downloading", "downloading", "hashing"]
+    assert all(line and "\n" not in line for line in told)
+    assert at(24, "hashing", 9) is None
 
 
 RUNNING = '{"started": true, "finished": false, "ansible_job_id": "j1.2"}'
